@@ -8,14 +8,17 @@ INTEGRATION = "Kubernetes learners"
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Describe the provider; every Airflow process calls this when it starts, so it imports nothing else.
+    """Describe the provider; every Airflow process calls this at its start, so it imports nothing.
 
-    There is no connection type here: the one named `kubernetes`, of the cncf.kubernetes provider, serves.
+    There is no connection type of its own: `kubernetes`, of the cncf.kubernetes provider, serves.
     """
     return {
         "package-name": "airflow-learner-provider",
         "name": "Learner",
-        "description": "Distributed trainings as `Kubernetes <https://kubernetes.io/>`__ StatefulSets of learners.",
+        "description": (
+            "Distributed trainings as StatefulSets of learners in "
+            "`Kubernetes <https://kubernetes.io/>`__."
+        ),
         "versions": [__version__],
         "integrations": [
             {
