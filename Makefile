@@ -1,10 +1,12 @@
 # Everything starts from here; `make help` lists the targets. Only python3 >= 3.11 with pip, make and git have to be there.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 UV := .uv/bin/uv
 BIN := .venv/bin
+TIERS = $(wildcard tests/unit tests/package tests/cluster tests/browser)
 
 .PHONY: help
 help: ## list the targets
@@ -16,17 +18,73 @@ venv: .venv/.synced ## make .venv from requirements.lock, with this package in i
 # uv comes from PyPI by pip, in the version and with the hashes of the lock.
 $(UV): requirements.lock
 	@echo "== installing uv"
-	@rm -rf .uv
-	@sed -n '/^uv==/,/# via/p' requirements.lock \
+	rm -rf .uv
+	sed -n '/^uv==/,/# via/p' requirements.lock \
 	  | $(PYTHON) -m pip install --quiet --root-user-action ignore --target .uv --require-hashes --requirement /dev/stdin
-	@touch $@
+	touch $@
 
 .venv/.synced: $(UV) pyproject.toml airflow_learner_provider/__init__.py
 	@echo "== installing the locked packages into .venv"
-	@[ -x $(BIN)/python ] || $(UV) venv --quiet --python $(PYTHON) .venv
-	@$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
-	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
-	@touch $@
+	[ -x $(BIN)/python ] || $(UV) venv --quiet --python $(PYTHON) .venv
+	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	touch $@
+
+.PHONY: lint
+lint: venv ## format, rules, types, and which module may import which
+	@echo "== format and rules"
+	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet .
+	@echo "== types"
+	@$(BIN)/mypy
+	@echo "== imports"
+	@$(BIN)/lint-imports --no-logo
+
+.PHONY: check
+check: lint ## lint and unit tests: what needs no cluster
+	@echo "== unit tests"
+	@$(BIN)/pytest
+
+# Without KUBECONFIG the tests run on a local cluster: the first start builds it, which takes some twenty minutes.
+# It stays up afterwards, for the next run.
+.PHONY: test
+test: lint browser ## everything: lint, then unit, cluster and browser tests in one run
+	@if [ -z "$${KUBECONFIG:-}" ]; then
+	  echo "== starting the local cluster"
+	  $(BIN)/python -m dev.cluster up --images digits
+	  KUBECONFIG=$$($(BIN)/python -m dev.cluster kubeconfig)
+	  export KUBECONFIG
+	fi
+	echo "== tests on $$KUBECONFIG"
+	$(BIN)/pytest $(TIERS)
+
+.PHONY: browser
+browser: # the browser tests drive Debian's Chromium
+	@if [ -d tests/browser ] && ! command -v chromium >/dev/null; then
+	  echo "== installing Chromium"
+	  apt-get update --quiet=2
+	  DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --no-install-recommends chromium
+	fi
+
+.PHONY: demo
+demo: venv ## start cluster and Airflow, and run an example training in them
+	@$(BIN)/python -m dev.demo
+
+.PHONY: ui
+ui: venv ## start Airflow with the example DAGs on the local cluster
+	@$(BIN)/python -m dev.airflow
+
+.PHONY: cluster-up
+cluster-up: venv ## start the local Kubernetes cluster
+	@$(BIN)/python -m dev.cluster up
+
+.PHONY: cluster-down
+cluster-down: venv ## stop it and clear what it left
+	@$(BIN)/python -m dev.cluster down
+
+.PHONY: wheel
+wheel: venv ## build the wheel in dist/
+	@$(UV) build --quiet --wheel --no-build-isolation --python $(BIN)/python --out-dir dist
+	@ls dist/*.whl
 
 .PHONY: lock
 lock: $(UV) ## pin what pyproject.toml asks for in requirements.lock (UPGRADE=1: the newest of everything)
