@@ -50,8 +50,7 @@ check: lint ## lint and unit tests: what needs no cluster
 test: lint browser ## everything: lint, then unit, cluster and browser tests in one run
 	@if [ -z "$${KUBECONFIG:-}" ]; then
 	  echo "== starting the local cluster"
-	  $(BIN)/python -m dev.cluster up --images digits
-	  KUBECONFIG=$$($(BIN)/python -m dev.cluster kubeconfig)
+	  KUBECONFIG=$$($(BIN)/python -m dev.cluster up --images digits)
 	  export KUBECONFIG
 	fi
 	echo "== tests on $$KUBECONFIG"
