@@ -19,8 +19,8 @@ venv: .venv/.synced ## make .venv from requirements.lock, with this package in i
 $(UV): requirements.lock
 	@echo "== installing uv"
 	rm -rf .uv
-	sed -n '/^uv==/,/# via/p' requirements.lock \
-	  | $(PYTHON) -m pip install --quiet --root-user-action ignore --target .uv --require-hashes --requirement /dev/stdin
+	sed -n '/^uv==/,/# via/p' requirements.lock | $(PYTHON) -m pip install --quiet --disable-pip-version-check \
+	  --root-user-action ignore --target .uv --require-hashes --requirement /dev/stdin
 	touch $@
 
 .venv/.synced: $(UV) pyproject.toml airflow_learner_provider/__init__.py
