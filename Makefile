@@ -6,7 +6,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 UV := .uv/bin/uv
 BIN := .venv/bin
-TIERS = $(wildcard tests/unit tests/package tests/cluster tests/browser)
+TIERS = $(wildcard tests/unit tests/cluster tests/browser)
 
 .PHONY: help
 help: ## list the targets
@@ -33,16 +33,17 @@ $(UV): requirements.lock
 .PHONY: lint
 lint: venv ## format, rules, types, and which module may import which
 	@echo "== format and rules"
-	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet .
-	@echo "== types"
-	@$(BIN)/mypy
-	@echo "== imports"
-	@$(BIN)/lint-imports --no-logo
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	echo "== types"
+	$(BIN)/mypy
+	echo "== imports"
+	$(BIN)/lint-imports --no-logo
 
 .PHONY: check
 check: lint ## lint and unit tests: what needs no cluster
 	@echo "== unit tests"
-	@$(BIN)/pytest
+	$(BIN)/pytest
 
 # Without KUBECONFIG the tests run on a local cluster: the first start builds it, which takes some twenty minutes.
 # It stays up afterwards, for the next run.
@@ -83,7 +84,7 @@ cluster-down: venv ## stop it and clear what it left
 .PHONY: wheel
 wheel: venv ## build the wheel in dist/
 	@$(UV) build --quiet --wheel --no-build-isolation --python $(BIN)/python --out-dir dist
-	@ls dist/*.whl
+	ls dist/*.whl
 
 .PHONY: lock
 lock: $(UV) ## pin what pyproject.toml asks for in requirements.lock (UPGRADE=1: the newest of everything)
