@@ -1,0 +1,178 @@
+"""Container images, made here from Debian and Python packages: nothing is pulled."""
+
+import hashlib
+import inspect
+import json
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dev.cluster import host, oci, settings
+from dev.cluster.build import publish_folder
+from dev.cluster.progress import say, step
+from dev.cluster.settings import ClusterError
+from dev.cluster.unmount import unmount_below
+
+SUITE = "bookworm"  # its Python is 3.11
+PYTHON_VERSION = "3.11"
+TRAINING_PACKAGES = ["jax==0.10.2", "jaxlib==0.10.2", "numpy==2.4.6", "scikit-learn==1.9.1"]
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image and the function that fills the folder its layer is made of."""
+
+    name: str
+    fill: Callable[[Path], None]
+    config: oci.ImageConfig
+    gib: int = 1
+
+    @property
+    def reference(self) -> str:
+        """The name pods use."""
+        return f"localhost/alp/{self.name}:1"
+
+    @property
+    def folder(self) -> Path:
+        """Where the image is kept, under a hash of what it is made by."""
+        module = inspect.getsource(sys.modules[__name__]) + inspect.getsource(oci)
+        key = hashlib.sha256((self.name + module).encode()).hexdigest()[:16]
+        return settings.CACHE / "images" / f"{self.name}-{key}"
+
+    @property
+    def archive(self) -> Path:
+        """The image as a file to import."""
+        return self.folder / "image.tar"
+
+    @property
+    def digest(self) -> str:
+        """What the container runtime knows the image by."""
+        return str(json.loads((self.folder / "digest.json").read_text()))
+
+
+def build_image(image: Image) -> None:
+    """Make an image unless it is there."""
+    if image.folder.exists():
+        return
+    host.require_disk(settings.CACHE, image.gib, f"making the image {image.reference}")
+    started = time.monotonic()
+    with (
+        host.locked(settings.CACHE / "images.lock", "makes images"),
+        step(f"making the image {image.reference}"),
+    ):
+        if not image.folder.exists():
+            publish_folder(image.folder, lambda folder: _write(image, folder))
+        for older in image.folder.parent.glob(f"{image.name}-*"):
+            if older != image.folder:
+                shutil.rmtree(older)
+    say(f"made {image.reference} in {time.monotonic() - started:.0f} s")
+
+
+def _write(image: Image, folder: Path) -> None:
+    root = folder / "root"
+    root.mkdir()
+    layer = folder / "layer.tar"
+    try:
+        image.fill(root)
+        host.run_program(
+            *("tar", "--create", "--file", layer, "--directory", root),
+            *("--sort=name", "--numeric-owner", "--exclude=./dev/*", "--exclude=./proc/*", "."),
+        )
+        digest = oci.write_image(
+            folder / "image.tar", layer, reference=image.reference, config=image.config
+        )
+        (folder / "digest.json").write_text(json.dumps(digest))
+    finally:
+        layer.unlink(missing_ok=True)
+        unmount_below(root)  # of a debootstrap that was cut off
+        shutil.rmtree(root)
+
+
+def _fill_tiny(root: Path) -> None:
+    """Fill in two static programs: a shell with the usual commands, and bash."""
+    _unpack_static(root, {"busybox-static": "bin/busybox", "bash-static": "bin/bash-static"})
+    (root / "bin/bash-static").rename(root / "bin/bash")
+    for applet in host.run_program(root / "bin/busybox", "--list").split():
+        if not (root / "bin" / applet).exists():
+            (root / "bin" / applet).symlink_to("busybox")
+    _write_etc(root)
+
+
+def _fill_pause(root: Path) -> None:
+    """Fill in what keeps a pod's namespaces."""
+    _unpack_static(root, {"busybox-static": "bin/busybox"})
+
+
+def _unpack_static(root: Path, files: dict[str, str]) -> None:
+    packages = root.parent / "packages"
+    host.unpack_packages(list(files), packages)
+    (root / "bin").mkdir()
+    for file in files.values():
+        shutil.copy2(packages / file, root / file)
+    shutil.rmtree(packages)
+
+
+def _write_etc(root: Path) -> None:
+    (root / "etc").mkdir()
+    (root / "etc/passwd").write_text(
+        "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"
+    )
+    (root / "etc/group").write_text("root:x:0:\nnogroup:x:65534:\n")
+    (root / "root").mkdir(mode=0o700)
+    (root / "tmp").mkdir()
+    (root / "tmp").chmod(0o1777)
+
+
+_UNUSED = (
+    "usr/share/doc",
+    "usr/share/locale",
+    "usr/share/man",
+    "var/cache/apt",
+    "var/lib/apt/lists",
+)
+
+
+def _fill_digits(root: Path) -> None:
+    """Fill in Debian's smallest system with Python, JAX and scikit-learn."""
+    host.install_packages({"debootstrap": "debootstrap"})
+    host.run_program(
+        *("debootstrap", "--variant=minbase", "--include=python3", SUITE, root), *_find_mirror()
+    )
+    packages = root / f"usr/local/lib/python{PYTHON_VERSION}/dist-packages"
+    host.install_python_packages(
+        packages, TRAINING_PACKAGES, "--python-version", PYTHON_VERSION, "--only-binary", ":all:"
+    )
+    for unused in (*(root / folder for folder in _UNUSED), *packages.rglob("tests")):
+        shutil.rmtree(unused, ignore_errors=True)  # tests may be gone with those around them
+    # Without compiled files, every learner would compile jax again at its start.
+    host.run_program("chroot", root, "python3", "-m", "compileall", "-q", "/usr/local/lib")
+
+
+def _find_mirror() -> list[str]:
+    """Return the mirror that this machine's apt uses for the suite.
+
+    Where it has none, as on Ubuntu, debootstrap knows where Debian is by itself.
+    """
+    targets = host.run_program("apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)")
+    return re.findall(rf"^{SUITE} (\S+)$", targets, re.MULTILINE)[:1]
+
+
+_SHELL = ["/bin/sh"]
+_PAUSE = ["/bin/busybox", "sh", "-c", "trap 'exit 0' TERM INT; busybox sleep infinity & wait"]
+
+PAUSE = Image("pause", _fill_pause, oci.ImageConfig(_PAUSE))
+TINY = Image("tiny", _fill_tiny, oci.ImageConfig(_SHELL))
+DIGITS = Image("digits", _fill_digits, oci.ImageConfig(_SHELL), gib=4)
+ALWAYS = (PAUSE, TINY)
+ON_REQUEST = {DIGITS.name: DIGITS}
+
+
+def find_image(name: str) -> Image:
+    """Return the image of that name among those made only when asked for."""
+    if name not in ON_REQUEST:
+        raise ClusterError(f"there is no image {name}; there is: {', '.join(ON_REQUEST)}")
+    return ON_REQUEST[name]
