@@ -38,7 +38,8 @@ class ApiError(LearnerError):
     """The Kubernetes API refused a request, or gave no answer in time.
 
     :param message: names verb, resource, namespace and name.
-    :param status: HTTP status; 0 when there was no answer.
+    :param status: HTTP status; 0 when there was no answer, 495 when the server's certificate is
+        not to be trusted.
     :param reason: the API server's own word, such as "AlreadyExists".
     """
 
@@ -46,6 +47,16 @@ class ApiError(LearnerError):
         super().__init__(message)
         self.status = status
         self.reason = reason
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.status in {0, 429, 500, 502, 503, 504}
+
+    @property
+    def is_final(self) -> bool:
+        """Whether waiting cannot help: missing rights, an unknown namespace, no trust."""
+        return self.status in {401, 403, 404, 495}
 
 
 class TrainingFailedError(LearnerError):

@@ -1,0 +1,1 @@
+"""Kubernetes I/O, all of it asynchronous; nothing here knows Airflow."""

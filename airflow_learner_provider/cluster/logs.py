@@ -1,0 +1,99 @@
+"""The learners' logs, copied live. Best effort: whatever goes wrong here changes no verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from airflow_learner_provider.cluster.api import Api
+from airflow_learner_provider.exceptions import ApiError
+from airflow_learner_provider.training.completion import CONTAINER
+from airflow_learner_provider.training.observation import (
+    Observation,
+    container_status,
+    has_started,
+)
+
+log = logging.getLogger(__name__)
+
+_RECONNECT_SECONDS = 0.5
+# A learner may be silent for long; then a fresh connection shows whether the old one was dead.
+_SILENCE_SECONDS = 300
+
+
+class LogCopier:
+    """Copies every learner's log from its beginning, line by line.
+
+    :param write: is given the ordinal and the line.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        namespace: str,
+        observation: Observation,
+        write: Callable[[int, str], None],
+    ) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._observation = observation
+        self._write = write
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    def update(self) -> None:
+        """Begin to copy from the learners that have started by now."""
+        for ordinal, pod in self._observation.pods.items():
+            if ordinal not in self._tasks and has_started(pod):
+                self._tasks[ordinal] = asyncio.create_task(self._copy(ordinal))
+
+    async def drain(self, *, seconds: float) -> None:
+        """Wait for what is still to come, at most so long, and stop."""
+        if self._tasks:
+            await asyncio.wait(self._tasks.values(), timeout=seconds)
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Stop copying."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _copy(self, ordinal: int) -> None:
+        last = ""
+        while True:
+            pod = self._observation.pods.get(ordinal)
+            status = container_status(pod) if pod is not None else None
+            if pod is None or status is None:
+                return
+            # After a restart the holder is in the learner's place; its predecessor has the log.
+            ended = status.get("restartCount", 0) > 0
+            try:
+                last = await self._copy_once(
+                    pod["metadata"]["name"], ordinal, previous=ended, after=last
+                )
+            except ApiError as e:
+                log.debug("%s; trying again", e)
+            else:
+                current = self._observation.pods.get(ordinal)
+                status = container_status(current) if current is not None else None
+                if ended or status is None or "running" not in status.get("state", {}):
+                    return
+            await asyncio.sleep(_RECONNECT_SECONDS)
+
+    async def _copy_once(self, pod: str, ordinal: int, *, previous: bool, after: str) -> str:
+        """Copy to the end of the stream; return the time of the last line."""
+        params = {"container": CONTAINER, "timestamps": "true"}
+        params["previous" if previous else "follow"] = "true"
+        if after:
+            params["sinceTime"] = after
+        async with self._api.stream(
+            "Pod", self._namespace, pod, "log", params=params, silence=_SILENCE_SECONDS
+        ) as lines:
+            async for line in lines:
+                time, _, text = line.decode(errors="replace").partition(" ")
+                # sinceTime counts in whole seconds, so some lines come a second time.
+                if time > after:
+                    after = time
+                    self._write(ordinal, text.rstrip("\r"))
+        return after

@@ -1,0 +1,109 @@
+"""Waiting for a training that somebody else made."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+
+from airflow_learner_provider.cluster.connection import Connection
+from airflow_learner_provider.training.diagnosis import (
+    GRACE,
+    Trouble,
+)
+from airflow_learner_provider.training.naming import LEARNERS
+from airflow_learner_provider.training.observation import Json, Observation
+from airflow_learner_provider.training.outcome import Outcome, build_outcome
+from airflow_learner_provider.training.status import (
+    Phase,
+    Status,
+    compute_status,
+)
+
+
+async def wait_for_training(
+    connection: Connection,
+    name: str,
+    namespace: str | None,
+    *,
+    target: str,
+    deadline: float,
+    poke_interval: float,
+) -> Outcome | None:
+    """Wait until a training is ready or completed, or has failed.
+
+    :param target: "ready" or "completed".
+    :param deadline: Unix time in seconds.
+    :param poke_interval: seconds between looks at a StatefulSet that the watch does not see: one
+        that is not there yet, or that this provider did not make.
+    :return: the outcome, or None when the time is over.
+    """
+    namespace = namespace or (await connection.api.credentials()).namespace
+    async with (
+        connection.watch(namespace) as watch,
+        watch.subscribe(Observation(name)) as subscription,
+    ):
+        while True:
+            if subscription.observation.was_seen:
+                outcome = judge(subscription.observation, namespace, target=target)
+            else:
+                outcome = await look_at_training(connection, name, namespace, target=target)
+            if outcome is not None:
+                return outcome
+            left = deadline - time.time()
+            if left <= 0:
+                return None
+            await subscription.changed(within=min(left, poke_interval))
+
+
+async def look_at_training(
+    connection: Connection, name: str, namespace: str | None, *, target: str
+) -> Outcome | None:
+    """Look once: the outcome when the wait is over, else None."""
+    api = connection.api
+    namespace = namespace or (await api.credentials()).namespace
+    stateful_set = await api.read("StatefulSet", namespace, name)
+    if stateful_set is None:
+        return None
+    observation = Observation(name, stateful_set["metadata"]["uid"])
+    observation.apply("StatefulSet", "ADDED", stateful_set)
+    labels = stateful_set["spec"]["selector"].get("matchLabels") or {}
+    selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+    for pod in (await api.list("Pod", namespace, selector))["items"]:
+        observation.apply("Pod", "ADDED", pod)
+    for event in (await api.list("Event", namespace))["items"]:
+        observation.apply("Event", "ADDED", event)
+    return judge(observation, namespace, target=target)
+
+
+def judge(observation: Observation, namespace: str, *, target: str) -> Outcome | None:
+    """Tell whether the wait is over: the outcome, or None."""
+    learners = _count_learners(observation.stateful_set)
+    status = compute_status(observation, learners=learners)
+    trouble = status.trouble if status.phase is Phase.FAILED else _find_final(observation, status)
+    if trouble is None:
+        # With no learners wanted there is nothing to be ready.
+        over = status.phase is Phase.SUCCEEDED or (target == "ready" and status.ready)
+        if not over or learners == 0:
+            return None
+    return build_outcome(observation, status, namespace=namespace, gpus=0, trouble=trouble)
+
+
+def _find_final(observation: Observation, status: Status) -> Trouble | None:
+    """A trouble that can pass, but has lasted too long for that, counted from the pod's start."""
+    for row in status.learners:
+        seconds = GRACE.get(row.trouble.reason) if row.trouble is not None else None
+        pod = observation.pods.get(row.ordinal)
+        if seconds is None or pod is None:
+            continue
+        created = datetime.fromisoformat(pod["metadata"]["creationTimestamp"]).timestamp()
+        if time.time() - created > seconds:
+            return row.trouble
+    return None
+
+
+def _count_learners(stateful_set: Json | None) -> int:
+    """How many learners a training wants: StatefulSets of ours are created with 0 replicas."""
+    if stateful_set is None:
+        return 0
+    wanted = (stateful_set["metadata"].get("annotations") or {}).get(LEARNERS)
+    return int(wanted) if wanted is not None else int(stateful_set["spec"].get("replicas", 1))

@@ -1,0 +1,78 @@
+"""From an Airflow connection of type `kubernetes` to the settings of a cluster."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+if TYPE_CHECKING:
+    from airflow_learner_provider.cluster.credentials import ClusterSettings
+
+DEFAULT_CONN_ID = "kubernetes_default"
+_EXCLUSIVE = ("in_cluster", "kube_config_path", "kube_config")
+
+
+class LearnerHook(BaseHook):
+    """Reads a `kubernetes` connection, as the cncf.kubernetes provider defines it.
+
+    The default connection need not exist: then the pod's own service account is used, else the
+    default kubeconfig.
+
+    :param kubernetes_conn_id: id of the connection.
+    """
+
+    conn_type = "kubernetes"
+    hook_name = "Kubernetes learners"
+
+    def __init__(self, kubernetes_conn_id: str = DEFAULT_CONN_ID) -> None:
+        super().__init__()
+        self.kubernetes_conn_id = kubernetes_conn_id
+
+    def get_conn(self) -> ClusterSettings:
+        """Read the connection in a worker."""
+        try:
+            return parse_extra(self.get_connection(self.kubernetes_conn_id).extra_dejson)
+        except AirflowNotFoundException:
+            return self._without_connection()
+
+    async def aget_conn(self) -> ClusterSettings:
+        """Read the connection in a triggerer, without blocking its event loop."""
+        try:
+            connection = await self.aget_connection(self.kubernetes_conn_id)
+        except AirflowNotFoundException:
+            return self._without_connection()
+        return parse_extra(connection.extra_dejson)
+
+    def _without_connection(self) -> ClusterSettings:
+        if self.kubernetes_conn_id != DEFAULT_CONN_ID:
+            raise AirflowNotFoundException(
+                f"kubernetes_conn_id: there is no connection {self.kubernetes_conn_id!r}"
+            )
+        return parse_extra({})
+
+
+def parse_extra(extra: dict[str, Any]) -> ClusterSettings:
+    """Read the fields of a `kubernetes` connection, with or without their old long prefix.
+
+    :raises ValueError: more than one source of credentials is given; it names them.
+    """
+    from airflow_learner_provider.cluster.credentials import ClusterSettings
+
+    fields = {key.removeprefix("extra__kubernetes__"): value for key, value in extra.items()}
+    given = [field for field in _EXCLUSIVE if fields.get(field)]
+    if len(given) > 1:
+        raise ValueError(f"the connection gives {' and '.join(given)}; only one of them may be set")
+    kube_config = fields.get("kube_config") or None
+    if isinstance(kube_config, dict):
+        kube_config = json.dumps(kube_config, sort_keys=True)
+    return ClusterSettings(
+        in_cluster=bool(fields.get("in_cluster")),
+        kube_config_path=fields.get("kube_config_path") or None,
+        kube_config=kube_config,
+        context=fields.get("cluster_context") or None,
+        namespace=fields.get("namespace") or None,
+        verify_ssl=not fields.get("disable_verify_ssl"),
+    )

@@ -1,0 +1,311 @@
+"""Operators: launch a training and see it through, or remove one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import BaseOperator, conf
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_learner_provider import __version__
+from airflow_learner_provider.exceptions import (
+    InvalidSpecError,
+    LearnerError,
+    ObjectConflictError,
+    TrainingKilledError,
+)
+from airflow_learner_provider.hooks import DEFAULT_CONN_ID, LearnerHook
+from airflow_learner_provider.triggers import LearnerTrigger, release_training
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_learner_provider.training.outcome import Outcome
+    from airflow_learner_provider.training.request import TrainingRequest
+
+_SPEC_FIELDS = (
+    "learners",
+    "command",
+    "image",
+    "framework",
+    "framework_version",
+    "launcher",
+    "cpus",
+    "memory",
+    "gpus",
+    "env",
+    "training_data",
+    "results",
+    "name",
+    "namespace",
+    "labels",
+    "node_selector",
+    "image_pull_secret",
+    "image_pull_policy",
+    "pod_template",
+    "pod_management_policy",
+    "min_ready_seconds",
+    "wait_until",
+    "ready_timeout",
+    "on_finish_action",
+)
+
+
+class LearnerStatefulSetOperator(BaseOperator):
+    """Runs a distributed training as a Kubernetes StatefulSet of learners.
+
+    All arguments are plain JSON values and templates are rendered in each of them.
+
+    :param learners: how many learners train together.
+    :param command: script for bash, run once by every learner.
+    :param image: image of the learners; it has bash.
+    :param framework: names the image instead, together with framework_version.
+    :param framework_version: version of the framework, such as "1.5".
+    :param launcher: "none", or "jax": the environment by which learners find each other.
+    :param cpus: CPUs of one learner, a Kubernetes quantity.
+    :param memory: memory of one learner, a Kubernetes quantity such as "2Gi".
+    :param gpus: GPUs of one learner.
+    :param env: environment variables; numbers and truth values become texts.
+    :param training_data: store with the training data: type, mount_path and what the type needs.
+    :param results: store for the results.
+    :param name: name of the StatefulSet, at most 52 characters; made from the task by default.
+    :param namespace: where it runs; by default the connection's, then the context's or the pod's.
+    :param kubernetes_conn_id: connection of type `kubernetes`.
+    :param labels: labels of all objects.
+    :param node_selector: labels that a learner's node must have.
+    :param image_pull_secret: name of an existing Secret to pull the image with.
+    :param image_pull_policy: "Always", "IfNotPresent" or "Never".
+    :param pod_template: a PodTemplateSpec that the other arguments fill in.
+    :param pod_management_policy: "Parallel", or "OrderedReady" to start one learner after another.
+    :param min_ready_seconds: seconds that a learner must stay ready to count.
+    :param wait_until: "created", "ready" or "completed": how far the task follows the training.
+    :param ready_timeout: how long until all learners are ready; timedelta or seconds.
+    :param on_finish_action: "delete", "keep" (scaled to 0) or "delete_on_success".
+    :param deferrable: wait in the triggerer; default from `[operators] default_deferrable`.
+    """
+
+    template_fields: Sequence[str] = (*_SPEC_FIELDS, "kubernetes_conn_id")
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        "command": "bash",
+        "pod_template": "yaml",
+        "env": "json",
+    }
+    ui_color = "#dbe9ff"
+
+    def __init__(
+        self,
+        *,
+        learners: int | str,
+        command: str,
+        image: str | None = None,
+        framework: str | None = None,
+        framework_version: str | None = None,
+        launcher: str = "none",
+        cpus: float | str = 1,
+        memory: str = "1Gi",
+        gpus: int | str = 0,
+        env: Mapping[str, Any] | None = None,
+        training_data: Mapping[str, Any] | None = None,
+        results: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        namespace: str | None = None,
+        kubernetes_conn_id: str = DEFAULT_CONN_ID,
+        labels: Mapping[str, str] | None = None,
+        node_selector: Mapping[str, str] | None = None,
+        image_pull_secret: str | None = None,
+        image_pull_policy: str | None = None,
+        pod_template: Mapping[str, Any] | None = None,
+        pod_management_policy: str | None = None,
+        min_ready_seconds: int | str = 0,
+        wait_until: str = "completed",
+        ready_timeout: timedelta | float | str = timedelta(minutes=10),
+        on_finish_action: str = "delete",
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.learners = learners
+        self.command = command
+        self.image = image
+        self.framework = framework
+        self.framework_version = framework_version
+        self.launcher = launcher
+        self.cpus = cpus
+        self.memory = memory
+        self.gpus = gpus
+        self.env = env
+        self.training_data = training_data
+        self.results = results
+        self.name = name
+        self.namespace = namespace
+        self.kubernetes_conn_id = kubernetes_conn_id
+        self.labels = labels
+        self.node_selector = node_selector
+        self.image_pull_secret = image_pull_secret
+        self.image_pull_policy = image_pull_policy
+        self.pod_template = pod_template
+        self.pod_management_policy = pod_management_policy
+        self.min_ready_seconds = min_ready_seconds
+        self.wait_until = wait_until
+        self.ready_timeout = ready_timeout
+        self.on_finish_action = on_finish_action
+        self.deferrable = deferrable
+        self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[Outcome]] | None = None
+
+    def execute(self, context: Context) -> Outcome:
+        """Run the training to its end, here or in the triggerer.
+
+        :return: the outcome, plain JSON; see `training.outcome.Outcome`.
+        """
+        training = self._build_training(context)
+        if self.deferrable:
+            self.defer(
+                trigger=LearnerTrigger(training.to_json(), self.kubernetes_conn_id),
+                method_name="execute_complete",
+            )
+        try:
+            outcome = asyncio.run(self._run_here(training))
+        except (InvalidSpecError, ObjectConflictError) as e:
+            raise AirflowFailException(str(e)) from e
+        return self._conclude(context, outcome)
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Outcome:
+        """Turn the trigger's event into the outcome of the task."""
+        if "outcome" in event:
+            return self._conclude(context, event["outcome"])
+        if event["error"] in {InvalidSpecError.__name__, ObjectConflictError.__name__}:
+            raise AirflowFailException(event["message"])
+        raise LearnerError(f"{event['error']}: {event['message']}")
+
+    def resume_execution(
+        self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
+    ) -> Any:
+        """Delete the training when its trigger could not run: nobody else would."""
+        if next_method == "__fail__":
+            training = self._build_training(context).to_json()
+            asyncio.run(release_training(training, self.kubernetes_conn_id))
+        return super().resume_execution(next_method, next_kwargs, context)
+
+    def on_kill(self) -> None:
+        """End the training with the task; `execute` then deletes the objects and raises."""
+        if self._running is not None:
+            loop, task = self._running
+            loop.call_soon_threadsafe(task.cancel)
+
+    async def _run_here(self, training: TrainingRequest) -> Outcome:
+        from airflow_learner_provider.cluster.client import release
+        from airflow_learner_provider.cluster.connection import connect
+        from airflow_learner_provider.cluster.follow import run_training
+
+        settings = await asyncio.to_thread(LearnerHook(self.kubernetes_conn_id).get_conn)
+        async with connect(settings) as connection:
+            task = asyncio.ensure_future(run_training(connection, training, self.log))
+            self._running = asyncio.get_running_loop(), task
+            try:
+                return await task
+            except asyncio.CancelledError:
+                namespace = (
+                    training.spec.namespace or (await connection.api.credentials()).namespace
+                )
+                await release(connection.api, namespace, training.name, training.owner)
+                raise TrainingKilledError(
+                    f"training {namespace}/{training.name}: the task was killed; "
+                    "its objects are deleted"
+                ) from None
+            finally:
+                self._running = None
+
+    def _build_training(self, context: Context) -> TrainingRequest:
+        from airflow_learner_provider.training.naming import Owner
+        from airflow_learner_provider.training.request import TrainingRequest
+        from airflow_learner_provider.training.spec import parse_training_spec
+
+        ti = context["ti"]
+        values = {field: _to_json(getattr(self, field)) for field in _SPEC_FIELDS}
+        try:
+            spec = parse_training_spec(values)
+        except InvalidSpecError as e:
+            # Trying again cannot help.
+            raise AirflowFailException(f"{self.task_id}: {e}") from e
+        deadline = None
+        if self.execution_timeout is not None and ti.start_date is not None:
+            deadline = (ti.start_date + self.execution_timeout).timestamp()
+        owner = Owner(
+            dag_id=ti.dag_id,
+            task_id=ti.task_id,
+            run_id=ti.run_id,
+            map_index=-1 if ti.map_index is None else ti.map_index,
+            try_number=ti.try_number,
+            task_instance_id=str(ti.id),
+            durable=not self.deferrable,
+        )
+        return TrainingRequest(spec, owner, deadline, __version__)
+
+    def _conclude(self, context: Context, outcome: Outcome) -> Outcome:
+        if outcome["phase"] != "Failed":
+            return outcome
+        from airflow_learner_provider.training.outcome import build_error
+
+        context["ti"].xcom_push(key="outcome", value=outcome)
+        raise build_error(outcome)
+
+
+class LearnerDeleteOperator(BaseOperator):
+    """Removes a training; well suited `as_teardown()`. One that is not there is no error.
+
+    :param name: name of the StatefulSet.
+    :param namespace: its namespace; by default the connection's, then the context's or the pod's.
+    :param kubernetes_conn_id: connection of type `kubernetes`.
+    :param timeout: seconds to wait until its pods are gone.
+    """
+
+    template_fields: Sequence[str] = ("name", "namespace", "kubernetes_conn_id")
+    ui_color = "#dbe9ff"
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        namespace: str | None = None,
+        kubernetes_conn_id: str = DEFAULT_CONN_ID,
+        timeout: float = 120,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.name = name
+        self.namespace = namespace
+        self.kubernetes_conn_id = kubernetes_conn_id
+        self.timeout = timeout
+
+    def execute(self, context: Context) -> None:
+        """Delete the StatefulSet, and all it owns with it, and wait until they are gone."""
+        asyncio.run(self._delete())
+
+    async def _delete(self) -> None:
+        from airflow_learner_provider.cluster.client import delete_training
+        from airflow_learner_provider.cluster.connection import connect
+
+        settings = await asyncio.to_thread(LearnerHook(self.kubernetes_conn_id).get_conn)
+        async with connect(settings) as connection:
+            namespace = self.namespace or (await connection.api.credentials()).namespace
+            if await delete_training(connection.api, namespace, self.name, seconds=self.timeout):
+                self.log.info("Deleted StatefulSet %s/%s", namespace, self.name)
+            else:
+                self.log.info("There is no StatefulSet %s/%s", namespace, self.name)
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Mapping):
+        return {key: _to_json(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_to_json(part) for part in value]
+    if hasattr(value, "openapi_types"):  # a Kubernetes model: whoever made it has the client loaded
+        from kubernetes.client import ApiClient
+
+        return ApiClient().sanitize_for_serialization(value)
+    return value

@@ -1,0 +1,230 @@
+"""From a training's spec to all its Kubernetes objects, each built through the seed's functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kubernetes.client import ApiClient, V1EmptyDirVolumeSource, V1EnvVar, V1Volume, V1VolumeMount
+
+from airflow_learner_provider.learner import (
+    Container,
+    COSVolume,
+    Image,
+    LearnerConfig,
+    Resources,
+    VolumeMountSpec,
+    Volumes,
+    create_container_spec,
+    create_pod_spec,
+    create_service_spec,
+    create_stateful_set_spec_for_learner,
+    populate_learner_env_variables_and_labels,
+)
+from airflow_learner_provider.training.completion import (
+    CONTAINER,
+    RESULT_FILE,
+    WRAPPER,
+    escape_expansion,
+)
+from airflow_learner_provider.training.launchers import (
+    ORDINAL,
+    build_launcher_env,
+    build_ordinal_env,
+    learner_address,
+)
+from airflow_learner_provider.training.naming import (
+    LEARNERS,
+    Owner,
+    build_annotations,
+    build_labels,
+    build_training_name,
+)
+from airflow_learner_provider.training.pod_template import fill_in, parse_pod_template
+from airflow_learner_provider.training.spec import Store, TrainingSpec
+
+Json = dict[str, Any]
+
+# Where the seed mounts the stores.
+_DATA_ROOT = "/mnt/data"
+_RESULTS_ROOT = "/mnt/results"
+_JOB_VOLUME = "job"
+_SHM_VOLUME = "shared-memory"
+
+
+@dataclass(frozen=True)
+class TrainingObjects:
+    """The objects of one training, as Kubernetes JSON.
+
+    :param stateful_set: asks for 0 replicas; it is scaled when all the others exist.
+    :param owned: everything that belongs to the StatefulSet and goes with it.
+    :param learners: what the StatefulSet is scaled to.
+    """
+
+    name: str
+    namespace: str
+    learners: int
+    stateful_set: Json
+    owned: tuple[Json, ...]
+
+
+def build_objects(
+    spec: TrainingSpec, owner: Owner, *, namespace: str, version: str
+) -> TrainingObjects:
+    """Build all objects of a training; nothing is read but the arguments.
+
+    :param namespace: used where the spec names none.
+    :param version: of the provider, kept as an annotation.
+    :raises InvalidSpecError: a value cannot be built from; it names the field.
+    """
+    name = spec.name or build_training_name(owner)
+    namespace = spec.namespace or namespace
+    labels = dict(spec.labels) | build_labels(name, owner)
+    config = LearnerConfig(image_pull_policy=spec.image_pull_policy, learner_namespace=namespace)
+    volumes = _build_volumes(spec)
+    container = create_container_spec(
+        Container(
+            image=Image(framework=spec.framework or "", version=spec.framework_version or ""),
+            resources=Resources(cpus=spec.cpus, memory=spec.memory, gpus=str(spec.gpus)),
+            volume_mounts=[
+                *volumes.create_volume_mounts_for_learner(),
+                V1VolumeMount(name=_JOB_VOLUME, mount_path="/job"),
+            ],
+            name=CONTAINER,
+            command=escape_expansion(WRAPPER),
+            env_vars=_build_env(spec, name=name, namespace=namespace),
+        ),
+        config=config,
+    )
+    if spec.image is not None:
+        container.image = spec.image
+    # On failure without a result, the end of the log says why.
+    container.termination_message_policy = "FallbackToLogsOnError"
+    template = create_pod_spec(
+        [container],
+        [
+            *volumes.create_volume_for_learner(),
+            # The exit record lives and dies with the pod: a new training can never find an old one.
+            V1Volume(name=_JOB_VOLUME, empty_dir=V1EmptyDirVolumeSource()),
+        ],
+        labels,
+        dict(spec.node_selector),
+        spec.image_pull_secret,
+    )
+    stateful_set = create_stateful_set_spec_for_learner(
+        name,
+        name,
+        0,
+        template,
+        pod_management_policy=spec.pod_management_policy,
+        min_ready_seconds=spec.min_ready_seconds,
+        namespace=namespace,
+        labels=labels,
+        annotations=build_annotations(owner, spec_hash=spec.spec_hash(), version=version)
+        | {LEARNERS: str(spec.learners)},
+    )
+    service = create_service_spec(name, name, namespace=namespace, labels=labels)
+    manifest = _to_json(stateful_set)
+    pod = manifest["spec"]["template"]
+    # Variables for every Service of the namespace are nothing to a learner.
+    pod["spec"]["enableServiceLinks"] = False
+    filled = fill_in(parse_pod_template(spec.pod_template), pod)
+    filled["metadata"]["labels"] |= labels  # the selectors find the pods by them
+    manifest["spec"]["template"] = _add_shared_memory(filled)
+    return TrainingObjects(
+        name=name,
+        namespace=namespace,
+        learners=spec.learners,
+        stateful_set=manifest,
+        owned=(_to_json(service),),
+    )
+
+
+def _build_env(spec: TrainingSpec, *, name: str, namespace: str) -> list[V1EnvVar]:
+    user = [V1EnvVar(name=key, value=escape_expansion(text)) for key, text in spec.env.items()]
+    directories = {"RESULT_DIR": "" if spec.results is not None else "results"}
+    if spec.training_data is not None:
+        directories["DATA_DIR"] = ""
+    seeded = populate_learner_env_variables_and_labels(
+        [
+            *(V1EnvVar(name=key, value=path) for key, path in directories.items()),
+            V1EnvVar(name="GPU_COUNT", value=str(spec.gpus)),
+            V1EnvVar(name="TRAINING_COMMAND", value=escape_expansion(spec.command)),
+            *user,
+        ],
+        name,
+        spec.learners,
+        name,
+        spec.training_data is not None,
+        spec.results is not None,
+    )
+    for env_var in seeded:
+        env_var.value = _relocate(env_var.value, spec)
+    known = {env_var.name for env_var in seeded}
+    first = learner_address(name, ordinal=0, namespace=namespace)
+    return [
+        *seeded,
+        build_ordinal_env(ORDINAL),
+        V1EnvVar(name="FIRST_LEARNER", value=first),
+        V1EnvVar(name="LEARNER_RESULT_FILE", value=RESULT_FILE),
+        *build_launcher_env(spec.launcher, name=name, namespace=namespace, learners=spec.learners),
+        *(env_var for env_var in user if env_var.name not in known),
+    ]
+
+
+def _relocate(value: str | None, spec: TrainingSpec) -> str | None:
+    """Move a path from where the seed mounts a store to where the user wants it."""
+    for root, store in ((_DATA_ROOT, spec.training_data), (_RESULTS_ROOT, spec.results)):
+        if value is None or store is None or store.mount_path is None:
+            continue
+        if value == root or value.startswith(f"{root}/"):
+            return store.mount_path.rstrip("/") + value.removeprefix(root)
+    return value
+
+
+def _build_volumes(spec: TrainingSpec) -> Volumes:
+    return Volumes(
+        training_data=_build_volume(spec.training_data, "training-data", _DATA_ROOT),
+        results_dir=_build_volume(spec.results, "results", _RESULTS_ROOT),
+    )
+
+
+def _build_volume(store: Store | None, volume: str, root: str) -> COSVolume | None:
+    if store is None:
+        return None
+    return COSVolume(
+        volume_type=store.type,
+        id=volume,
+        region=store.region,
+        bucket=store.bucket or "",
+        endpoint=store.endpoint or "",
+        secret_ref=store.secret or "",
+        cache_size=store.cache_size,
+        disk_free=store.disk_free,
+        host_path=store.host_path or "",
+        mount_spec=VolumeMountSpec(
+            mount_path=store.mount_path or root,
+            sub_path=store.sub_path,
+            name=store.claim or volume,
+        ),
+    )
+
+
+def _add_shared_memory(pod: Json) -> Json:
+    """Give learners a /dev/shm larger than the runtime's 64 MiB.
+
+    Data loaders pass batches through it. It counts as the container's memory, so its limit holds.
+    A volume that the user mounts there wins.
+    """
+    learner = next(c for c in pod["spec"]["containers"] if c["name"] == CONTAINER)
+    mounts = learner.setdefault("volumeMounts", [])
+    if all(mount["mountPath"].rstrip("/") != "/dev/shm" for mount in mounts):  # noqa: S108 - not ours to write
+        mounts.append({"name": _SHM_VOLUME, "mountPath": "/dev/shm"})  # noqa: S108
+        volume = {"name": _SHM_VOLUME, "emptyDir": {"medium": "Memory"}}
+        pod["spec"].setdefault("volumes", []).append(volume)
+    return pod
+
+
+def _to_json(model: Any) -> Json:
+    manifest: Json = ApiClient().sanitize_for_serialization(model)
+    return manifest

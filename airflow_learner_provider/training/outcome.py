@@ -1,0 +1,238 @@
+"""What a training hands on: plain JSON for XCom and the trigger's event, and words for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, TypedDict
+
+from airflow_learner_provider.exceptions import (
+    LearnerConfigError,
+    LearnerDisruptedError,
+    LearnerExitError,
+    LearnerImageError,
+    LearnerOutOfMemoryError,
+    TrainingFailedError,
+    TrainingKilledError,
+    TrainingNotReadyError,
+    TrainingRemovedError,
+    TrainingTimeoutError,
+)
+from airflow_learner_provider.training.diagnosis import (
+    Reason,
+    Trouble,
+)
+from airflow_learner_provider.training.observation import Observation, condition
+from airflow_learner_provider.training.status import (
+    Learner,
+    Phase,
+    Status,
+    is_collateral,
+)
+
+# What a person can do about it, by reason.
+REMEDIES: dict[Reason, str] = {
+    Reason.EXIT_CODE: "See the learner's log above.",
+    Reason.SIGNAL: "See the learner's log above; SIGKILL without OOMKilled comes from outside.",
+    Reason.OOM_KILLED: "Raise memory=, or make the batch or the model smaller.",
+    Reason.IMAGE_NAME: "Correct image=.",
+    Reason.IMAGE_NOT_FOUND: "Check the name and tag in image=, and that the image was pushed.",
+    Reason.IMAGE_DENIED: "Name a pull secret with image_pull_secret=, or correct it.",
+    Reason.IMAGE_UNAVAILABLE: "Check that the registry can be reached from the nodes.",
+    Reason.CONTAINER_CONFIG: "Check the Secrets and ConfigMaps that the pod template names, and "
+    "that the image has bash.",
+    Reason.CRASH_LOOP: "See the container's log.",
+    Reason.INIT_CONTAINER: "See the init container's log.",
+    Reason.EVICTED: "The node ran short of a resource; raise requests, or retry.",
+    Reason.PREEMPTED: "A pod of higher priority took the place; retry, or raise the priority.",
+    Reason.NODE_LOST: "The node failed; retry.",
+    Reason.UNSCHEDULABLE: "Ask for less (cpus=, memory=, gpus=, learners=), free the cluster, or "
+    "raise ready_timeout=.",
+    Reason.QUOTA: "Ask for less, free the namespace, or raise its ResourceQuota.",
+    Reason.ADMISSION: "The cluster's admission refuses the pods; change what it names.",
+    Reason.SERVICE_ACCOUNT: "Create the service account, or correct it in pod_template=.",
+    Reason.VOLUME: "Check the volume: claim, host path, Secret or driver.",
+    Reason.NOT_READY: "Check the readiness probe, or raise ready_timeout=.",
+    Reason.DELETED: "Somebody deleted it; clear the task to run it again.",
+    Reason.SCALED: "Somebody scaled it; clear the task to run it again.",
+    Reason.TIMEOUT: "Raise execution_timeout=.",
+}
+
+
+_ERRORS: dict[Reason, type[TrainingFailedError]] = {
+    Reason.EXIT_CODE: LearnerExitError,
+    Reason.SIGNAL: LearnerExitError,
+    Reason.CRASH_LOOP: LearnerExitError,
+    Reason.INIT_CONTAINER: LearnerExitError,
+    Reason.OOM_KILLED: LearnerOutOfMemoryError,
+    Reason.IMAGE_NAME: LearnerImageError,
+    Reason.IMAGE_NOT_FOUND: LearnerImageError,
+    Reason.IMAGE_DENIED: LearnerImageError,
+    Reason.IMAGE_UNAVAILABLE: LearnerImageError,
+    Reason.CONTAINER_CONFIG: LearnerConfigError,
+    Reason.ADMISSION: LearnerConfigError,
+    Reason.SERVICE_ACCOUNT: LearnerConfigError,
+    Reason.VOLUME: LearnerConfigError,
+    Reason.EVICTED: LearnerDisruptedError,
+    Reason.PREEMPTED: LearnerDisruptedError,
+    Reason.NODE_LOST: LearnerDisruptedError,
+    Reason.UNSCHEDULABLE: TrainingNotReadyError,
+    Reason.QUOTA: TrainingNotReadyError,
+    Reason.NOT_READY: TrainingNotReadyError,
+    Reason.DELETED: TrainingRemovedError,
+    Reason.SCALED: TrainingRemovedError,
+    Reason.TIMEOUT: TrainingTimeoutError,
+    Reason.KILLED: TrainingKilledError,
+}
+
+
+class Outcome(TypedDict):
+    """The result of a training task. Times are RFC 3339 texts, durations seconds.
+
+    `result` is what the first learner that wrote a result wrote; each row of `learners` has its
+    own. `reason` and `message` are empty unless the training failed.
+    """
+
+    name: str
+    namespace: str
+    phase: str
+    reason: str
+    message: str
+    result: Any
+    learners: list[dict[str, Any]]
+    timings: dict[str, float | None]
+    gpu_seconds: float
+
+
+def build_outcome(
+    observation: Observation,
+    status: Status,
+    *,
+    namespace: str,
+    gpus: int,
+    trouble: Trouble | None = None,
+) -> Outcome:
+    """Build the outcome from the last status.
+
+    :param gpus: GPUs of one learner.
+    :param trouble: why the training failed, if it did.
+    """
+    rows = [_build_row(row) for row in status.learners]
+    results = [row.result for row in status.learners if row.result is not None]
+    return Outcome(
+        name=observation.name,
+        namespace=namespace,
+        phase=Phase.FAILED if trouble is not None else status.phase,
+        reason=trouble.reason if trouble is not None else "",
+        message=describe(observation, status, trouble, namespace=namespace) if trouble else "",
+        result=results[0] if results else None,
+        learners=rows,
+        timings=_build_timings(observation, status.learners),
+        gpu_seconds=sum((row["seconds"] or 0.0) * gpus for row in rows),
+    )
+
+
+def build_error(outcome: Outcome) -> TrainingFailedError:
+    """The exception that stands for a failed outcome."""
+    kind = _ERRORS.get(Reason(outcome["reason"]), TrainingFailedError)
+    return kind(outcome["message"], outcome=outcome)
+
+
+def describe(observation: Observation, status: Status, trouble: Trouble, *, namespace: str) -> str:
+    """Say which learner, what, and what to do."""
+    where = f"training {namespace}/{observation.name}"
+    who = "" if trouble.ordinal is None else f" learner {trouble.ordinal}"
+    words = f"{where}:{who} {trouble.message.strip()} [{trouble.reason}]."
+    remedy = REMEDIES.get(trouble.reason)
+    return f"{words} {remedy}" if remedy else words
+
+
+def describe_unready(status: Status, *, seconds: float) -> Trouble:
+    """The trouble of a start that took too long: every learner that is not up, and why.
+
+    Its reason is that of the first such learner.
+    """
+    down = [row for row in status.learners if not row.ready and not row.succeeded]
+    words = [f"learner {row.ordinal}: {_why_down(row)}" for row in down]
+    troubles = [row.trouble for row in down if row.trouble is not None]
+    reason = troubles[0].reason if troubles else Reason.NOT_READY
+    up = len(status.learners) - len(down)
+    said = f"{up} of {len(status.learners)} learners were ready after {seconds:.0f} s"
+    return Trouble(reason, "; ".join([said, *words]))
+
+
+def _why_down(row: Learner) -> str:
+    if row.trouble is None:
+        return "the pod was not created"
+    return f"{row.trouble.message.strip()} [{row.trouble.reason}]"
+
+
+def build_table(learners: Sequence[dict[str, Any]]) -> list[str]:
+    """Lay the learners' rows out as a table for the task log."""
+    columns = ("ordinal", "exit_code", "reason", "node", "restarts", "started", "finished")
+    cells = [columns, *([_cell(row[column]) for column in columns] for row in learners)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in cells
+    ]
+
+
+def _cell(value: Any) -> str:
+    return "-" if value is None or value == "" else str(value)
+
+
+def _build_row(row: Learner) -> dict[str, Any]:
+    record = row.record
+    reason: str | None = None
+    if row.trouble is not None:
+        reason = row.trouble.reason
+    elif record is not None:
+        reason = "Completed"
+    return {
+        "ordinal": row.ordinal,
+        "exit_code": record.exit_code if record is not None else None,
+        "reason": reason,
+        "message": row.trouble.message.strip() if row.trouble is not None else "",
+        "collateral": is_collateral(row),
+        "node": row.node,
+        "restarts": row.restarts,
+        "started": row.started,
+        "finished": record.finished if record is not None else None,
+        "seconds": _between(row.started, record.finished if record is not None else None),
+        "result": row.result,
+    }
+
+
+def _build_timings(
+    observation: Observation, learners: Sequence[Learner]
+) -> dict[str, float | None]:
+    """Queued: created to all scheduled. Ready: created to all ready. Run: first start to last end.
+
+    Kubernetes keeps these times in whole seconds.
+    """
+    created = (observation.stateful_set or {}).get("metadata", {}).get("creationTimestamp")
+    pods = [observation.pods.get(row.ordinal, {}) for row in learners]
+    scheduled = [condition(pod, "PodScheduled") for pod in pods]
+    started = [row.started for row in learners]
+    finished = [row.record.finished if row.record is not None else None for row in learners]
+    return {
+        "queued": _between(created, _last([_true_since(c) for c in scheduled])),
+        "ready": _between(created, _last(started)),
+        "run": _between(min((s for s in started if s), default=None), _last(finished)),
+    }
+
+
+def _true_since(entry: Any) -> str | None:
+    return entry.get("lastTransitionTime") if entry.get("status") == "True" else None
+
+
+def _last(times: Sequence[str | None]) -> str | None:
+    """The last of the times, or None when one is missing: not all have come so far."""
+    return max((t for t in times if t), default=None) if all(times) else None
+
+
+def _between(start: str | None, end: str | None) -> float | None:
+    if start is None or end is None:
+        return None
+    return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()

@@ -1,0 +1,226 @@
+"""What the user asked for, parsed once into frozen values.
+
+Operator arguments are plain JSON so that Jinja can be rendered in them. After rendering they are
+parsed here; everything behind this module trusts the types and checks nothing again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from airflow_learner_provider.exceptions import InvalidSpecError
+from airflow_learner_provider.training.naming import MAX_NAME_LENGTH
+
+# https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
+_QUANTITY = re.compile(r"(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i)?")
+# RFC 1035 label for names (a Service may not begin with a digit), RFC 1123 label for namespaces.
+_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+
+SET_BY_PROVIDER = frozenset(
+    {"TRAINING_ID", "LEARNER_ID", "NUM_LEARNERS", "LEARNER_NAME_PREFIX", "LEARNER_RESULT_FILE"}
+    | {"TRAINING_COMMAND", "JOB_STATE_DIR", "DOWNWARD_API_POD_NAME", "DOWNWARD_API_POD_NAMESPACE"}
+)
+
+
+class WaitUntil(StrEnum):
+    """How far the task follows its training."""
+
+    CREATED = "created"
+    READY = "ready"
+    COMPLETED = "completed"
+
+
+class OnFinish(StrEnum):
+    """What happens to the objects when the training has ended."""
+
+    DELETE = "delete"
+    KEEP = "keep"
+    DELETE_ON_SUCCESS = "delete_on_success"
+
+
+def _scalar_to_text(value: object) -> object:
+    # Jinja and UI forms give numbers where the API wants text, and text where a person means a
+    # number; Kubernetes refuses a number as the value of an environment variable.
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    return value
+
+
+def _quantity(value: str) -> str:
+    if not _QUANTITY.fullmatch(value):
+        raise ValueError('should be a Kubernetes quantity such as "500m", "2" or "4Gi"')
+    return value
+
+
+def _positive_quantity(value: str) -> str:
+    if not re.search("[1-9]", re.split("[eE]", _quantity(value))[0]):
+        raise ValueError("should be more than 0")
+    return value
+
+
+def _namespace(value: str) -> str:
+    if len(value) > 63 or not _NAMESPACE.fullmatch(value):
+        raise ValueError("should be a DNS label: at most 63 lower-case letters, digits and '-'")
+    return value
+
+
+def _training_name(value: str) -> str:
+    if len(value) > MAX_NAME_LENGTH:
+        raise ValueError(
+            f"should have at most {MAX_NAME_LENGTH} characters; Kubernetes cannot create the pods "
+            f"of a StatefulSet with a longer name, and this one has {len(value)}"
+        )
+    if not _NAME.fullmatch(value):
+        raise ValueError(
+            "should be a DNS label: lower-case letters, digits and '-', beginning with a letter"
+        )
+    return value
+
+
+def _absolute_path(value: str) -> str:
+    if not value.startswith("/") or ".." in value.split("/"):
+        raise ValueError("should be an absolute path without '..'")
+    return value
+
+
+Text = Annotated[str, BeforeValidator(_scalar_to_text)]
+Quantity = Annotated[Text, AfterValidator(_positive_quantity)]
+AbsolutePath = Annotated[str, AfterValidator(_absolute_path)]
+
+
+class _Frozen(BaseModel):
+    # The input may hold secrets, so it is never echoed in an error.
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class Store(_Frozen):
+    """A data store: where training data comes from, or where results go."""
+
+    type: Literal["host_mount", "mount_volume", "mount_cos"]
+    mount_path: AbsolutePath | None = None
+    sub_path: str = ""
+    host_path: AbsolutePath | None = None
+    claim: str | None = None
+    bucket: str | None = None
+    endpoint: str | None = None
+    region: str = ""
+    secret: str | None = None
+    cache_size: Text = "0"
+    disk_free: Text = "0"
+
+    @field_validator("sub_path")
+    @classmethod
+    def _stays_inside(cls, value: str) -> str:
+        # https://kubernetes.io/docs/concepts/storage/volumes/#using-subpath
+        if value.startswith("/") or ".." in value.split("/"):
+            raise ValueError("should be a relative path without '..'")
+        return value
+
+    @model_validator(mode="after")
+    def _has_what_its_type_needs(self) -> Self:
+        needed = {
+            "host_mount": ("host_path",),
+            "mount_volume": ("claim",),
+            "mount_cos": ("bucket", "endpoint", "secret"),
+        }
+        others = {"host_path", "claim", "bucket", "endpoint", "secret"} - set(needed[self.type])
+        for field in needed[self.type]:
+            if getattr(self, field) is None:
+                raise ValueError(f"{field} is needed by a store of type {self.type}")
+        for field in sorted(others):
+            if getattr(self, field) is not None:
+                raise ValueError(f"{field} has no meaning for a store of type {self.type}")
+        return self
+
+
+class TrainingSpec(_Frozen):
+    """One training as the user asked for it; times are in seconds."""
+
+    learners: int = Field(ge=1, le=2**31 - 1)
+    command: str = Field(min_length=1)
+    image: str | None = None
+    framework: str | None = None
+    framework_version: Text | None = None
+    launcher: Literal["none", "jax"] = "none"
+    cpus: Quantity = "1"
+    memory: Quantity = "1Gi"
+    gpus: int = Field(default=0, ge=0)
+    env: dict[str, Text] = Field(default_factory=dict)
+    training_data: Store | None = None
+    results: Store | None = None
+    name: Annotated[str, AfterValidator(_training_name)] | None = None
+    namespace: Annotated[str, AfterValidator(_namespace)] | None = None
+    labels: dict[str, Text] = Field(default_factory=dict)
+    node_selector: dict[str, Text] = Field(default_factory=dict)
+    image_pull_secret: str = ""
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    pod_template: dict[str, Any] = Field(default_factory=dict)
+    pod_management_policy: Literal["Parallel", "OrderedReady"] = "Parallel"
+    min_ready_seconds: int = Field(default=0, ge=0)
+    wait_until: WaitUntil = WaitUntil.COMPLETED
+    ready_timeout: float = Field(default=600, gt=0)
+    on_finish_action: OnFinish = OnFinish.DELETE
+
+    @field_validator("env")
+    @classmethod
+    def _names_are_free(cls, env: dict[str, str]) -> dict[str, str]:
+        for name in env:
+            if not _ENV_NAME.fullmatch(name):
+                raise ValueError(f"{name!r} is not a valid name of an environment variable")
+            if name in SET_BY_PROVIDER:
+                raise ValueError(f"{name} is set by the provider; choose another name")
+        return env
+
+    @model_validator(mode="after")
+    def _has_one_image(self) -> Self:
+        if (self.image is None) == (self.framework is None):
+            raise ValueError("give either image or framework (with framework_version)")
+        if (self.framework is None) != (self.framework_version is None):
+            raise ValueError("framework and framework_version go together")
+        return self
+
+    def spec_hash(self) -> str:
+        """Hash of all that makes a training what it is; two tries with one hash are the same."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def parse_training_spec(values: Mapping[str, Any]) -> TrainingSpec:
+    """Parse rendered operator arguments.
+
+    :param values: JSON values by field name; None means that the field was not given.
+    :raises InvalidSpecError: names each wrong field and what would be right, never its value.
+    """
+    given = {key: value for key, value in values.items() if value is not None}
+    try:
+        return TrainingSpec.model_validate(given)
+    except ValidationError as e:
+        raise InvalidSpecError("; ".join(_describe(error) for error in e.errors())) from None
+
+
+def _describe(error: Any) -> str:
+    field = ".".join(str(part) for part in error["loc"])
+    message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    if error["type"] == "extra_forbidden":
+        message = "is not a known key"
+    return f"{field}: {message}" if field else message

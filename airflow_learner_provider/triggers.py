@@ -1,0 +1,134 @@
+"""What runs in the triggerer: the same coroutine as in a worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from airflow_learner_provider.exceptions import LearnerError
+from airflow_learner_provider.hooks import LearnerHook
+
+if TYPE_CHECKING:
+    from airflow_learner_provider.training.request import TrainingRequest
+
+
+class LearnerTrigger(BaseTrigger):
+    """Runs a training from created to ended.
+
+    A triggerer that restarts runs this again, and it adopts what is there. Only `on_kill` deletes;
+    `cleanup` also runs at every restart of a triggerer.
+
+    :param training: what is run, as plain JSON; see `training.request.TrainingRequest`.
+    :param kubernetes_conn_id: id of the connection; credentials are read where this runs.
+    """
+
+    def __init__(self, training: dict[str, Any], kubernetes_conn_id: str) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.training = training
+        self.kubernetes_conn_id = kubernetes_conn_id
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class and its arguments."""
+        arguments = {"training": self.training, "kubernetes_conn_id": self.kubernetes_conn_id}
+        return f"{type(self).__module__}.{type(self).__qualname__}", arguments
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Run the training and yield its outcome, or the error that kept it from having one."""
+        try:
+            from airflow_learner_provider.cluster.connection import connect
+            from airflow_learner_provider.cluster.follow import run_training
+
+            training = await asyncio.to_thread(_parse, self.training)
+            settings = await LearnerHook(self.kubernetes_conn_id).aget_conn()
+            async with connect(settings) as connection:
+                outcome = await run_training(connection, training, self.log)
+        except Exception as e:
+            self.log.exception("The training could not be run")
+            yield TriggerEvent({"error": type(e).__name__, "message": str(e)})
+        else:
+            yield TriggerEvent({"outcome": outcome})
+
+    async def on_kill(self) -> None:
+        """Delete the training: a user marked the task failed or successful, or cleared it."""
+        await release_training(self.training, self.kubernetes_conn_id)
+
+
+async def release_training(training: dict[str, Any], kubernetes_conn_id: str) -> None:
+    """Delete a training's objects, unless another try holds them by now."""
+    from airflow_learner_provider.cluster.client import release
+    from airflow_learner_provider.cluster.connection import connect
+
+    parsed = await asyncio.to_thread(_parse, training)
+    async with connect(await LearnerHook(kubernetes_conn_id).aget_conn()) as connection:
+        namespace = parsed.spec.namespace or (await connection.api.credentials()).namespace
+        # A create call that was under way when the task was cancelled may land a moment later.
+        for _ in range(2):
+            if await release(connection.api, namespace, parsed.name, parsed.owner):
+                return
+            await asyncio.sleep(1)
+
+
+def _parse(training: dict[str, Any]) -> TrainingRequest:
+    from airflow_learner_provider.training.request import TrainingRequest
+
+    return TrainingRequest.from_json(training)
+
+
+class LearnerStatefulSetTrigger(BaseTrigger):
+    """Waits for a training that another task made.
+
+    :param name: name of the StatefulSet.
+    :param namespace: its namespace; None is the connection's.
+    :param target: "ready" or "completed".
+    :param deadline: Unix time in seconds at which the wait is over.
+    :param poke_interval: seconds between looks at a StatefulSet that cannot be watched.
+    :param kubernetes_conn_id: id of the connection.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        namespace: str | None,
+        target: str,
+        deadline: float,
+        poke_interval: float,
+        kubernetes_conn_id: str,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.name = name
+        self.namespace = namespace
+        self.target = target
+        self.deadline = deadline
+        self.poke_interval = poke_interval
+        self.kubernetes_conn_id = kubernetes_conn_id
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class and its arguments."""
+        names = ("name", "namespace", "target", "deadline", "poke_interval", "kubernetes_conn_id")
+        arguments = {name: getattr(self, name) for name in names}
+        return f"{type(self).__module__}.{type(self).__qualname__}", arguments
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Yield the outcome, {"timeout": True}, or the error that ended the wait."""
+        try:
+            from airflow_learner_provider.cluster.connection import connect
+            from airflow_learner_provider.cluster.wait import wait_for_training
+
+            settings = await LearnerHook(self.kubernetes_conn_id).aget_conn()
+            async with connect(settings) as connection:
+                outcome = await wait_for_training(
+                    connection,
+                    self.name,
+                    self.namespace,
+                    target=self.target,
+                    deadline=self.deadline,
+                    poke_interval=self.poke_interval,
+                )
+        except LearnerError as e:
+            yield TriggerEvent({"error": type(e).__name__, "message": str(e)})
+        else:
+            yield TriggerEvent({"timeout": True} if outcome is None else {"outcome": outcome})
