@@ -1,0 +1,95 @@
+"""How the local Airflow is set up: small, quick to react, and nobody's but its home's."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+# What every process of a home carries in its environment, so that it can be told from all others.
+HOME_VARIABLE = "LOCAL_AIRFLOW_HOME"
+COMPONENT_VARIABLE = "LOCAL_AIRFLOW_COMPONENT"
+
+# The commands of the components by their names here. Logs are read from the files, which all
+# components share, so none of them is served.
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "api-server": ("api-server",),
+    "scheduler": ("scheduler", "--skip-serve-logs"),
+    "dag-processor": ("dag-processor",),
+    "triggerer": ("triggerer", "--skip-serve-logs"),
+    "triggerer-2": ("triggerer", "--skip-serve-logs"),
+}
+DEFAULT_COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
+JOB_TYPES = {
+    "scheduler": "SchedulerJob",
+    "dag-processor": "DagProcessorJob",
+    "triggerer": "TriggererJob",
+    "triggerer-2": "TriggererJob",
+}
+
+
+class AirflowError(Exception):
+    """Something the user has to know: what failed, where, and what to do."""
+
+
+def build_environment(
+    home: Path, *, dags: Path, port: int, paused: bool, workers: int
+) -> dict[str, str]:
+    """Build the environment that all components share.
+
+    :param paused: whether a new DAG waits until somebody unpauses it.
+    :param workers: how many tasks can run at once.
+    """
+    url = f"http://127.0.0.1:{port}"
+    options: dict[str, dict[str, object]] = {
+        "core": {
+            "dags_folder": dags,
+            "dags_are_paused_at_creation": paused,
+            "executor": "LocalExecutor",
+            "execution_api_server_url": f"{url}/execution/",
+            "hostname_callable": "socket.gethostname",  # the default one asks DNS
+            "load_examples": False,
+            "min_serialized_dag_update_interval": 0,
+            "parallelism": workers,
+            "simple_auth_manager_all_admins": True,
+            "test_connection": "Enabled",
+        },
+        # A process waits for the others' writes instead of failing at once.
+        "database": {"sql_alchemy_conn": f"sqlite:///{home}/airflow.db?timeout=60"},
+        "api": {"base_url": url, "host": "127.0.0.1", "port": port, "workers": 1},
+        "dag_processor": {
+            "bundle_refresh_check_interval": 1,
+            "min_file_process_interval": 5,
+            "parsing_processes": 1,
+            "refresh_interval": 1,
+        },
+        "scheduler": {
+            "job_heartbeat_sec": 1,
+            "orphaned_tasks_check_interval": 10,
+            "scheduler_health_check_threshold": 15,
+            "scheduler_heartbeat_sec": 1,
+            "scheduler_idle_sleep_time": 0.3,
+            "task_instance_heartbeat_timeout": 20,
+            "task_instance_heartbeat_timeout_detection_interval": 2,
+            "trigger_timeout_check_interval": 2,
+        },
+        "triggerer": {"job_heartbeat_sec": 1, "triggerer_health_check_threshold": 15},
+        # A worker notices the end of a task that deferred this long after it. Airflow fails a task
+        # that is queued again in the very loop in which the scheduler hears of that end.
+        "workers": {"min_heartbeat_interval": 1},
+    }
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        # Tasks are to use their connections only.
+        if not name.startswith("AIRFLOW") and name != "KUBECONFIG"
+    }
+    environment |= {
+        f"AIRFLOW__{section.upper()}__{key.upper()}": str(value)
+        for section, values in options.items()
+        for key, value in values.items()
+    }
+    return environment | {
+        "AIRFLOW_HOME": str(home),
+        HOME_VARIABLE: str(home),
+        "SPT_NOENV": "1",  # a process that changes its title keeps its environment readable
+        "PYTHONUNBUFFERED": "1",
+    }

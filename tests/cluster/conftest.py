@@ -1,0 +1,261 @@
+"""A real cluster and a real Airflow for all tests of this tier; each test has its own namespace.
+
+The cluster is the one that KUBECONFIG names, else the local one, which is started and stays up.
+Nothing here is skipped: without a cluster the tests fail, and say why.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes.client import AppsV1Api, CoreV1Api
+
+from dev.airflow.access import Admin, build_connection
+from dev.airflow.rest import Json, Run
+from dev.airflow.server import Airflow
+from dev.airflow.settings import AirflowError
+
+CONNECTION = "kubernetes_default"
+TEST_SECONDS = 300
+EMPTY_SECONDS = 60
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give a test on a cluster its own time limit, which starting the cluster does not use up."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.timeout(TEST_SECONDS, func_only=True), append=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what Airflow and the cluster know when a test fails, before everything is cleared."""
+    report = yield
+    if report.failed and call.when == "call":
+        arguments: dict[str, Any] = getattr(item, "funcargs", {})
+        if "namespace" in arguments:
+            text = _describe_namespace(arguments["admin"], arguments["namespace"])
+            report.sections.append(("namespace", text))
+        if "airflow" in arguments:
+            report.sections.append(("Airflow", arguments["airflow"].describe()))
+    return report
+
+
+@pytest.fixture(scope="session")
+def kubeconfig() -> Path:
+    """Of somebody who may do anything in the cluster."""
+    if path := os.environ.get("KUBECONFIG"):
+        return Path(path).resolve()
+    started = subprocess.run(
+        [sys.executable, "-m", "dev.cluster", "up", "--images", "digits"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return Path(started.stdout.strip().splitlines()[-1])
+
+
+@pytest.fixture(scope="session")
+def tiny_image() -> str:
+    """An image with a shell and the usual commands."""
+    return os.environ.get("LEARNER_TINY_IMAGE", "localhost/alp/tiny:1")
+
+
+@pytest.fixture(scope="session")
+def digits_image() -> str:
+    """An image with Python, JAX, scikit-learn and the example training."""
+    return os.environ.get("LEARNER_DIGITS_IMAGE", "localhost/alp/digits:1")
+
+
+@pytest.fixture(scope="session")
+def admin(kubeconfig: Path) -> Iterator[Admin]:
+    """All rights in the cluster."""
+    admin = Admin(kubeconfig)
+    yield admin
+    admin.close()
+
+
+@pytest.fixture(scope="session")
+def core_api(admin: Admin) -> CoreV1Api:
+    """The official client with all rights: pods, Services, Secrets, nodes ..."""
+    return CoreV1Api(admin.client)
+
+
+@pytest.fixture(scope="session")
+def apps_api(admin: Admin) -> AppsV1Api:
+    """The official client with all rights: StatefulSets."""
+    return AppsV1Api(admin.client)
+
+
+@pytest.fixture(scope="session")
+def kubectl(kubeconfig: Path) -> Callable[..., str]:
+    """Run kubectl with all rights and return what it prints."""
+    program = shutil.which("kubectl")
+    if program is None:
+        from dev.cluster.build import find_binary
+
+        program = str(find_binary("kubectl"))
+
+    def run(*arguments: str, stdin: str | None = None) -> str:
+        command = [program, "--kubeconfig", str(kubeconfig), *arguments]
+        return subprocess.run(
+            command, input=stdin, stdout=subprocess.PIPE, text=True, check=True
+        ).stdout
+
+    return run
+
+
+@pytest.fixture
+def namespace(admin: Admin) -> Iterator[str]:
+    """A new namespace, with exactly the rights of `deploy/rbac.yaml` for Airflow."""
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    admin.prepare_namespace(name)
+    yield name
+    admin.delete_namespace(name)
+
+
+@pytest.fixture
+def role_kubeconfig(admin: Admin, namespace: str, tmp_path: Path) -> Path:
+    """A kubeconfig with exactly the rights of `deploy/rbac.yaml` in the test's namespace."""
+    path = tmp_path / "role-kubeconfig.json"
+    path.write_text(json.dumps(admin.create_role_kubeconfig(namespace)))
+    return path
+
+
+@pytest.fixture
+def leftovers(admin: Admin) -> Callable[[str], list[str]]:
+    """List the objects of every kind in a namespace that a training has left."""
+    return admin.list_leftovers
+
+
+@pytest.fixture
+def wait_until_empty(admin: Admin, namespace: str) -> Callable[[], None]:
+    """Wait until nothing of a training is left in the namespace: garbage is collected with time."""
+
+    def wait() -> None:
+        deadline = time.monotonic() + EMPTY_SECONDS
+        while found := admin.list_leftovers(namespace):
+            assert time.monotonic() < deadline, f"left in {namespace}: {', '.join(found)}"
+            time.sleep(0.5)
+
+    return wait
+
+
+@pytest.fixture(scope="session")
+def running_airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
+    """One Airflow for all tests."""
+    with Airflow(tmp_path_factory.mktemp("airflow")) as airflow:
+        yield airflow
+
+
+@dataclass
+class AirflowUnderTest:
+    """The running Airflow, and what one test makes in it.
+
+    :param header: lines that stand before each DAG file.
+    """
+
+    server: Airflow
+    header: str
+    runs: list[Run]
+    files: list[Path]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.server, name)
+
+    def dag_file(self, source: str, *, dag_id: str | None = None) -> str:
+        """Write a DAG file, wait until Airflow has read it, and return the DAG's id.
+
+        The source finds DAG, task, LearnerStatefulSetOperator, LearnerDeleteOperator and
+        LearnerStatefulSetSensor imported, and DAG_ID, NAMESPACE, TINY_IMAGE and DIGITS_IMAGE set.
+
+        :param dag_id: of a source that names its DAG itself; a new one otherwise.
+        """
+        name = dag_id or f"test_{uuid.uuid4().hex[:12]}"
+        path = self.server.dags / f"{name}.py"
+        part = path.with_suffix(".part")
+        part.write_text(f"{self.header}DAG_ID = {name!r}\n{textwrap.dedent(source)}")
+        part.rename(path)  # never seen half written
+        self.files.append(path)
+        self.server.wait_for_dag(name)
+        return name
+
+    def trigger(self, dag_id: str, conf: Json | None = None) -> Run:
+        """Start a run; it is ended with the test."""
+        run = self.server.api.trigger(dag_id, conf)
+        self.runs.append(run)
+        return run
+
+    def run(self, source: str, conf: Json | None = None) -> Run:
+        """Write a DAG file and start a run of it."""
+        return self.trigger(self.dag_file(source), conf)
+
+    def describe(self) -> str:
+        """Say how the test's runs are, with the logs of their tasks."""
+        return "\n\n".join(run.describe() for run in self.runs)
+
+    def clear(self) -> None:
+        """End what still runs, so that the next test is alone."""
+        for path in self.files:
+            path.unlink(missing_ok=True)
+        for run in self.runs:
+            with suppress(AirflowError):  # the test has deleted it
+                run.stop()
+
+
+@pytest.fixture
+def airflow(
+    running_airflow: Airflow,
+    admin: Admin,
+    namespace: str,
+    tiny_image: str,
+    digits_image: str,
+) -> Iterator[AirflowUnderTest]:
+    """The running Airflow: its connection `kubernetes_default` has the Role's rights only."""
+    running_airflow.mend()
+    kubeconfig = admin.create_role_kubeconfig(namespace)
+    running_airflow.api.set_connection(build_connection(CONNECTION, kubeconfig))
+    header = textwrap.dedent(f"""\
+        from airflow.sdk import DAG, task
+        from airflow_learner_provider.operators import (
+            LearnerDeleteOperator,
+            LearnerStatefulSetOperator,
+        )
+        from airflow_learner_provider.sensors import LearnerStatefulSetSensor
+
+        NAMESPACE = {namespace!r}
+        TINY_IMAGE = {tiny_image!r}
+        DIGITS_IMAGE = {digits_image!r}
+        """)
+    airflow = AirflowUnderTest(running_airflow, header, [], [])
+    yield airflow
+    airflow.clear()
+
+
+def _describe_namespace(admin: Admin, namespace: str) -> str:
+    path = f"/api/v1/namespaces/{namespace}"
+    lines = [*admin.list_leftovers(namespace), "--- pods"]
+    for pod in admin.request("GET", f"{path}/pods")["items"]:
+        lines.append(f"{pod['metadata']['name']} {json.dumps(pod['status'])}")
+    lines.append("--- events")
+    for event in admin.request("GET", f"{path}/events")["items"]:
+        involved = event["involvedObject"]
+        lines.append(
+            f"{involved['kind']}/{involved['name']} {event.get('reason')}: {event.get('message')}"
+        )
+    return "\n".join(lines)
