@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from airflow.dag_processing.dagbag import DagBag
+
 from airflow_learner_provider.training.spec import TrainingSpec
 
 ROOT = Path(__file__).parents[2]
@@ -26,3 +28,11 @@ def test_make_targets_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = set(re.findall(r"^make ([a-z-]+)|`make ([a-z-]+)`", README, re.MULTILINE))
     assert {name for pair in named for name in pair if name} <= targets
+
+
+def test_example_parses(tmp_path: Path) -> None:
+    [example] = re.findall(r"```python\n(.+?)```", README, re.DOTALL)
+    (tmp_path / "example.py").write_text(example)
+    bag = DagBag(tmp_path)
+    assert bag.import_errors == {}
+    assert bag.dag_ids == ["digits"]
