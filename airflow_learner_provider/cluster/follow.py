@@ -138,7 +138,8 @@ class _Run:
             async with watch.subscribe(self._observation) as subscription:
                 status, trouble = await self._follow(subscription, logs)
             if trouble is not None or status.phase is Phase.SUCCEEDED:
-                await logs.drain(seconds=_LOG_DRAIN_SECONDS)
+                ended = [row.ordinal for row in status.learners if row.record is not None]
+                await logs.drain(ended, seconds=_LOG_DRAIN_SECONDS)
         finally:
             await logs.stop()
         outcome = self._outcome(status, trouble)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from airflow_learner_provider.cluster.api import Api
 from airflow_learner_provider.exceptions import ApiError
@@ -47,10 +47,11 @@ class LogCopier:
             if ordinal not in self._tasks and has_started(pod):
                 self._tasks[ordinal] = asyncio.create_task(self._copy(ordinal))
 
-    async def drain(self, *, seconds: float) -> None:
-        """Wait for what is still to come, at most so long, and stop."""
-        if self._tasks:
-            await asyncio.wait(self._tasks.values(), timeout=seconds)
+    async def drain(self, ordinals: Iterable[int], *, seconds: float) -> None:
+        """Wait for the rest of the logs of learners that have ended, at most so long, and stop."""
+        ending = [self._tasks[ordinal] for ordinal in ordinals if ordinal in self._tasks]
+        if ending:
+            await asyncio.wait(ending, timeout=seconds)
         await self.stop()
 
     async def stop(self) -> None:

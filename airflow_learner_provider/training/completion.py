@@ -69,11 +69,13 @@ bash -c "$TRAINING_COMMAND" < /dev/null &
 child=$!
 set +m
 trap 'kill -TERM -- "-$child"; stopped=1' TERM INT
-wait "$child"; code=$?
-if [ -n "${stopped-}" ]; then
+{ # without the shell's own words about jobs that were killed
   wait "$child"; code=$?
-  while kill -0 -- "-$child"; do sleep 0.1; done
-fi 2> /dev/null
+  if [ -n "${stopped-}" ]; then
+    wait "$child"; code=$?
+    while kill -0 -- "-$child"; do sleep 0.1; done
+  fi
+} 2> /dev/null
 echo "$code" > "$state.exit"
 printf '%s' "$(< "$LEARNER_RESULT_FILE")" > "$state.result"
 exit "$code"
