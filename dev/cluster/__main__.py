@@ -18,7 +18,9 @@ _FAULTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubel
 def main() -> int:
     """Run one command and return the exit code."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was begun is undone
-    arguments = _build_parser().parse_args()
+    # All that follows `kubectl` is for kubectl, `--` too, which argparse would take out.
+    own = 2 if sys.argv[1:2] == ["kubectl"] else None
+    arguments = _build_parser().parse_args(sys.argv[1:own])
     command: Callable[[argparse.Namespace], int | None] = arguments.run
     try:
         return command(arguments) or 0
@@ -63,8 +65,8 @@ def _kubeconfig(_: argparse.Namespace) -> None:
     print(settings.KUBECONFIG)
 
 
-def _kubectl(arguments: argparse.Namespace) -> int:
-    command = [build.find_binary("kubectl"), *arguments.arguments]
+def _kubectl(_: argparse.Namespace) -> int:
+    command = [str(build.find_binary("kubectl")), *sys.argv[2:]]
     environment = os.environ | {"KUBECONFIG": str(settings.KUBECONFIG)}
     return subprocess.run(command, env=environment, check=False).returncode
 
@@ -146,8 +148,7 @@ def _build_parser() -> argparse.ArgumentParser:
     image = add("images", _images, "make images, and import them if the cluster is up")
     image.add_argument("names", nargs="*", metavar="NAME", help=", ".join(images.ON_REQUEST))
     add("kubeconfig", _kubeconfig, "print the kubeconfig's path", "kubectl-config")
-    kubectl = add("kubectl", _kubectl, "run kubectl against the cluster")
-    kubectl.add_argument("arguments", nargs=argparse.REMAINDER)
+    add("kubectl", _kubectl, "run kubectl against the cluster")
     for name, run, text in (
         ("stop-component", _stop_component, "stop one part, for fault tests"),
         ("start-component", _start_component, "start a stopped part and wait until it works"),

@@ -16,8 +16,8 @@ def create() -> None:
     hierarchies = _find_hierarchies()
     if not hierarchies:
         raise ClusterError("no cgroup file system is mounted on this machine")
-    if hierarchies == [_find_unified()]:
-        _delegate_controllers(hierarchies[0])
+    if unified := _find_unified():
+        _delegate_controllers(unified)
     for hierarchy in hierarchies:
         (hierarchy / settings.NAME).mkdir(exist_ok=True)
 

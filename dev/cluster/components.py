@@ -241,7 +241,6 @@ def _build_kubelet_config() -> dict[str, Any]:
         "syncFrequency": "10s",
         "nodeStatusUpdateFrequency": "2s",
         "nodeLeaseDurationSeconds": 8,  # renewed every quarter of it
-        "shutdownGracePeriod": "0s",
     }
 
 

@@ -66,9 +66,18 @@ def find_program(name: str) -> str | None:
     return shutil.which(name, path=SEARCH_PATH)
 
 
-def run_program(*argv: str | Path, check: bool = True, cwd: Path | None = None) -> str:
+def run_program(
+    *argv: str | Path,
+    check: bool = True,
+    cwd: Path | None = None,
+    variables: dict[str, str] | None = None,
+) -> str:
     """Run a program to its end and return what it printed; what it says on failure is shown."""
     command = [str(argument) for argument in argv]
+    if find_program(command[0]) is None:
+        if check:
+            raise ClusterError(f"{command[0]} is not installed")
+        return ""
     result = subprocess.run(
         command,
         capture_output=True,
@@ -76,7 +85,7 @@ def run_program(*argv: str | Path, check: bool = True, cwd: Path | None = None) 
         check=False,
         stdin=subprocess.DEVNULL,
         cwd=cwd,
-        env=os.environ | _ENVIRONMENT,
+        env=os.environ | _ENVIRONMENT | (variables or {}),
     )
     if check and result.returncode != 0:
         output = "\n".join((result.stdout + result.stderr).strip().splitlines()[-20:])

@@ -15,7 +15,6 @@ from dev.cluster import host, oci, settings
 from dev.cluster.build import publish_folder
 from dev.cluster.progress import say, step
 from dev.cluster.settings import ClusterError
-from dev.cluster.unmount import unmount_below
 
 SUITE = "bookworm"  # its Python is 3.11
 PYTHON_VERSION = "3.11"
@@ -75,21 +74,18 @@ def build_image(image: Image) -> None:
 def _write(image: Image, folder: Path) -> None:
     root = folder / "root"
     root.mkdir()
+    image.fill(root)
     layer = folder / "layer.tar"
-    try:
-        image.fill(root)
-        host.run_program(
-            *("tar", "--create", "--file", layer, "--directory", root),
-            *("--sort=name", "--numeric-owner", "--exclude=./dev/*", "--exclude=./proc/*", "."),
-        )
-        digest = oci.write_image(
-            folder / "image.tar", layer, reference=image.reference, config=image.config
-        )
-        (folder / "digest.json").write_text(json.dumps(digest))
-    finally:
-        layer.unlink(missing_ok=True)
-        unmount_below(root)  # of a debootstrap that was cut off
-        shutil.rmtree(root)
+    host.run_program(
+        *("tar", "--create", "--file", layer, "--directory", root),
+        *("--sort=name", "--numeric-owner", "--exclude=./dev/*", "--exclude=./proc/*", "."),
+    )
+    digest = oci.write_image(
+        folder / "image.tar", layer, reference=image.reference, config=image.config
+    )
+    (folder / "digest.json").write_text(json.dumps(digest))
+    layer.unlink()
+    shutil.rmtree(root)
 
 
 def _fill_tiny(root: Path) -> None:
