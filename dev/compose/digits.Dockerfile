@@ -3,6 +3,7 @@ COPY dev /tmp/checkout/dev
 RUN cd /tmp/checkout \
  && pip install --no-cache-dir $(python -m dev.compose.digits packages) \
  && rm -r /tmp/checkout
+COPY dev/images/digits /opt/digits
 
 FROM python:3.11-slim-bookworm
 COPY --from=digits / /digits
