@@ -45,7 +45,7 @@ check: lint ## lint and unit tests: what needs no cluster
 	@echo "== unit tests"
 	$(BIN)/pytest
 
-# Without KUBECONFIG the tests run on a local cluster: the first start builds it, which takes some twenty minutes.
+# Without KUBECONFIG the tests run on a local cluster: the first start builds it, which takes about ten minutes.
 # It stays up afterwards, for the next run.
 .PHONY: test
 test: lint browser ## everything: lint, then unit, cluster and browser tests in one run
