@@ -48,6 +48,10 @@ _SPEC_FIELDS = (
     "pod_template",
     "pod_management_policy",
     "min_ready_seconds",
+    "completion",
+    "holder_image",
+    "max_restarts",
+    "restart_on",
     "wait_until",
     "ready_timeout",
     "on_finish_action",
@@ -60,8 +64,9 @@ class LearnerStatefulSetOperator(BaseOperator):
     All arguments are plain JSON values and templates are rendered in each of them.
 
     :param learners: how many learners train together.
-    :param command: script for bash, run once by every learner.
-    :param image: image of the learners; it has bash.
+    :param command: script for bash, run once by every learner; or a list, run without a shell,
+        where the cluster has native completion.
+    :param image: image of the learners; it has bash, unless the command is a list.
     :param framework: names the image instead, together with framework_version.
     :param framework_version: version of the framework, such as "1.5".
     :param launcher: "none", or "jax": the environment by which learners find each other.
@@ -81,6 +86,12 @@ class LearnerStatefulSetOperator(BaseOperator):
     :param pod_template: a PodTemplateSpec that the other arguments fill in.
     :param pod_management_policy: "Parallel", or "OrderedReady" to start one learner after another.
     :param min_ready_seconds: seconds that a learner must stay ready to count.
+    :param completion: "native": the learner's container is not restarted, and a holder keeps the
+        pod; "wrapper": a shell around the command keeps its exit code; "auto": native where the
+        cluster has it.
+    :param holder_image: small image with a shell for the holder; by default the learners' own.
+    :param max_restarts: how often all learners are started again, within the task.
+    :param restart_on: reasons for which they are.
     :param wait_until: "created", "ready" or "completed": how far the task follows the training.
     :param ready_timeout: how long until all learners are ready; timedelta or seconds.
     :param on_finish_action: "delete", "keep" (scaled to 0) or "delete_on_success".
@@ -99,7 +110,7 @@ class LearnerStatefulSetOperator(BaseOperator):
         self,
         *,
         learners: int | str,
-        command: str,
+        command: str | Sequence[str],
         image: str | None = None,
         framework: str | None = None,
         framework_version: str | None = None,
@@ -120,6 +131,10 @@ class LearnerStatefulSetOperator(BaseOperator):
         pod_template: Mapping[str, Any] | None = None,
         pod_management_policy: str | None = None,
         min_ready_seconds: int | str = 0,
+        completion: str = "auto",
+        holder_image: str | None = None,
+        max_restarts: int | str = 0,
+        restart_on: Sequence[str] = ("Preempted", "Evicted", "NodeLost"),
         wait_until: str = "completed",
         ready_timeout: timedelta | float | str = timedelta(minutes=10),
         on_finish_action: str = "delete",
@@ -149,6 +164,10 @@ class LearnerStatefulSetOperator(BaseOperator):
         self.pod_template = pod_template
         self.pod_management_policy = pod_management_policy
         self.min_ready_seconds = min_ready_seconds
+        self.completion = completion
+        self.holder_image = holder_image
+        self.max_restarts = max_restarts
+        self.restart_on = restart_on
         self.wait_until = wait_until
         self.ready_timeout = ready_timeout
         self.on_finish_action = on_finish_action

@@ -88,9 +88,11 @@ class Api:
                 self._session = aiohttp.ClientSession(connector=connector)
             return self._credentials
 
-    async def create(self, manifest: Json) -> Json:
-        """Create an object and return it as stored."""
-        return await self._call("POST", manifest["kind"], _namespace_of(manifest), body=manifest)
+    async def create(self, manifest: Json, *, dry_run: bool = False) -> Json:
+        """Create an object and return it as stored, or with a dry run as it would be."""
+        params = {"dryRun": "All"} if dry_run else None
+        namespace = _namespace_of(manifest)
+        return await self._call("POST", manifest["kind"], namespace, params=params, body=manifest)
 
     async def read(self, kind: str, namespace: str, name: str) -> Json | None:
         """Return an object, or None when there is none."""

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from airflow_learner_provider.cluster.api import Api, Json
 from airflow_learner_provider.exceptions import ApiError, LearnerError, ObjectConflictError
 from airflow_learner_provider.training.adoption import Decision, decide_existing, holds
+from airflow_learner_provider.training.completion import CONTAINER
 from airflow_learner_provider.training.naming import (
+    LOG_POSITIONS,
     MANAGED_BY,
     MANAGER,
     REPORTED,
+    RESTARTS,
     SPEC_HASH,
     TRAINING_ID,
     Owner,
@@ -46,7 +51,7 @@ async def create_or_adopt(api: Api, objects: TrainingObjects, owner: Owner) -> t
     try:
         for manifest in objects.owned:
             await _create_owned(api, manifest, stateful_set)
-        return await _scale(api, stateful_set, objects.learners), created
+        return await scale(api, stateful_set, objects.learners), created
     except Exception:
         if created:
             # The first error is the one to tell; a second one here is only logged.
@@ -133,7 +138,8 @@ async def _create_owned(api: Api, manifest: Json, stateful_set: Json) -> None:
             ) from e
 
 
-async def _scale(api: Api, stateful_set: Json, learners: int) -> Json:
+async def scale(api: Api, stateful_set: Json, learners: int) -> Json:
+    """Start the learners; return the StatefulSet as stored."""
     if stateful_set["spec"]["replicas"] == learners:
         return stateful_set
     metadata = stateful_set["metadata"]
@@ -213,6 +219,46 @@ async def wait_until_gone(api: Api, namespace: str, name: str, *, uid: str, seco
         if time.monotonic() > deadline:
             return False
         await asyncio.sleep(_POLL_SECONDS)
+
+
+async def scale_to_zero(api: Api, stateful_set: Json, *, restarts: list[Json]) -> None:
+    """End all learners in order to start them again; why is noted on the StatefulSet."""
+    metadata = stateful_set["metadata"]
+    noted = {"uid": metadata["uid"], "annotations": {RESTARTS: json.dumps(restarts)}}
+    patch = {"metadata": noted, "spec": {"replicas": 0}}
+    await api.patch(_SET, metadata["namespace"], metadata["name"], patch)
+
+
+async def note_log_positions(
+    api: Api, namespace: str, name: str, *, uid: str, positions: Mapping[int, str]
+) -> None:
+    """Note how far the learners' logs have been copied, for whoever follows next."""
+    noted = {"uid": uid, "annotations": {LOG_POSITIONS: json.dumps(positions)}}
+    await api.patch(_SET, namespace, name, {"metadata": noted})
+
+
+async def keeps_restart_policy(api: Api, objects: TrainingObjects) -> bool:
+    """Ask whether the API server keeps a restart policy on a container of a StatefulSet.
+
+    One that does not know the field, or has the feature off, drops it without a word.
+
+    :param objects: of a training with native completion.
+    """
+    manifest = objects.stateful_set
+    metadata = {k: v for k, v in manifest["metadata"].items() if k != "name"}
+    probe = manifest | {"metadata": metadata | {"generateName": f"{objects.name}-"}}
+    try:
+        answer = await api.create(probe, dry_run=True)
+    except ApiError as e:
+        if e.status in {401, 403}:
+            raise
+        # Whatever is wrong with the object itself is for the real request to say.
+        log.info("No answer about restart policies of containers: %s", e)
+        return False
+    containers = answer["spec"]["template"]["spec"]["containers"]
+    return any(
+        entry["name"] == CONTAINER and entry.get("restartPolicy") == "Never" for entry in containers
+    )
 
 
 async def put_to_rest(api: Api, namespace: str, name: str, *, uid: str) -> None:

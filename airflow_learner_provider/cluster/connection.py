@@ -18,6 +18,8 @@ class Connection:
     def __init__(self, settings: ClusterSettings) -> None:
         self.api = Api(settings)
         self.users = 0
+        # Whether the cluster keeps a restart policy on a container; None until somebody asked.
+        self.keeps_restart_policy: bool | None = None
         self._watches: dict[str, tuple[Watch, int]] = {}
 
     @asynccontextmanager

@@ -83,7 +83,7 @@ def _load(settings: ClusterSettings) -> Credentials:
     return Credentials(
         host=configuration.host.rstrip("/"),
         tls=_build_tls(configuration, verify=settings.verify_ssl and configuration.verify_ssl),
-        authorization=configuration.get_api_key_with_prefix("authorization"),
+        authorization=configuration.auth_settings().get("BearerToken", {}).get("value"),
         server_hostname=configuration.tls_server_name,
         proxy=configuration.proxy,
         namespace=settings.namespace or namespace or "default",

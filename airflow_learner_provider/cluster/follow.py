@@ -4,51 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import time
-from datetime import datetime
 from typing import Any, Protocol
 
 from airflow_learner_provider.cluster.client import (
     create_or_adopt,
+    keeps_restart_policy,
     list_pods,
+    note_log_positions,
     put_to_rest,
     release,
+    scale,
+    scale_to_zero,
     wait_until_gone,
 )
 from airflow_learner_provider.cluster.connection import Connection
 from airflow_learner_provider.cluster.logs import LogCopier
 from airflow_learner_provider.cluster.watch import Subscription, Watch
-from airflow_learner_provider.exceptions import LearnerError
-from airflow_learner_provider.training.diagnosis import (
-    GRACE,
-    Reason,
-    Trouble,
+from airflow_learner_provider.exceptions import InvalidSpecError, LearnerError
+from airflow_learner_provider.training.diagnosis import Reason, Trouble
+from airflow_learner_provider.training.limits import (
+    Limits,
+    Restart,
+    find_beginning,
+    read_log_positions,
+    read_restarts,
 )
-from airflow_learner_provider.training.objects import (
-    TrainingObjects,
-    build_objects,
-)
+from airflow_learner_provider.training.objects import TrainingObjects, build_objects
 from airflow_learner_provider.training.observation import Observation
-from airflow_learner_provider.training.outcome import (
-    Outcome,
-    build_outcome,
-    build_table,
-    describe_unready,
-)
+from airflow_learner_provider.training.outcome import Outcome, build_outcome, build_table
 from airflow_learner_provider.training.request import TrainingRequest
-from airflow_learner_provider.training.spec import (
-    OnFinish,
-    WaitUntil,
-)
-from airflow_learner_provider.training.status import (
-    Phase,
-    Status,
-    compute_status,
-)
+from airflow_learner_provider.training.spec import OnFinish, WaitUntil
+from airflow_learner_provider.training.status import Phase, Status, compute_status
 
-# After the first failure: long enough for the others to fail because of it and be told apart.
-_FAILURE_GRACE_SECONDS = 3
 _LOG_DRAIN_SECONDS = 5
 _GONE_SECONDS = 60
+_LONGEST_PAUSE_SECONDS = 60
+_POSITIONS_SECONDS = 10
 
 
 class Log(Protocol):
@@ -71,21 +62,14 @@ async def run_training(connection: Connection, request: TrainingRequest, log: Lo
     :raises InvalidSpecError: the spec cannot be built; nothing was sent to the cluster.
     :raises LearnerError: it cannot be created or followed; what was made is deleted.
     """
-    # In a thread: the first call imports the models, which takes seconds.
-    objects = await asyncio.to_thread(
-        build_objects,
-        request.spec,
-        request.owner,
-        namespace=(await connection.api.credentials()).namespace,
-        version=request.version,
-    )
+    objects = await _build(connection, request)
     async with connection.watch(objects.namespace) as watch:
         stateful_set, created = await create_or_adopt(connection.api, objects, request.owner)
-        where = f"{objects.namespace}/{objects.name}"
         log.info(
-            "%s StatefulSet %s with %d learners",
+            "%s StatefulSet %s/%s with %d learners",
             "Created" if created else "Adopted",
-            where,
+            objects.namespace,
+            objects.name,
             objects.learners,
         )
         uid = stateful_set["metadata"]["uid"]
@@ -96,6 +80,36 @@ async def run_training(connection: Connection, request: TrainingRequest, log: Lo
         except LearnerError:
             await release(connection.api, objects.namespace, objects.name, request.owner)
             raise
+
+
+async def _build(connection: Connection, request: TrainingRequest) -> TrainingObjects:
+    """Build the objects, for native completion where the cluster knows it."""
+    namespace = (await connection.api.credentials()).namespace
+
+    async def build(*, native: bool) -> TrainingObjects:
+        # In a thread: the first call imports the models, which takes seconds.
+        return await asyncio.to_thread(
+            build_objects,
+            request.spec,
+            request.owner,
+            namespace=namespace,
+            version=request.version,
+            native=native,
+        )
+
+    if request.spec.completion == "wrapper":
+        return await build(native=False)
+    objects = await build(native=True)
+    if connection.keeps_restart_policy is None:
+        connection.keeps_restart_policy = await keeps_restart_policy(connection.api, objects)
+    if connection.keeps_restart_policy:
+        return objects
+    if request.spec.completion == "native" or not isinstance(request.spec.command, str):
+        raise InvalidSpecError(
+            "completion: this cluster drops restartPolicy from containers (feature gate "
+            "ContainerRestartRules), so the command has to be one text for the image's bash"
+        )
+    return await build(native=False)
 
 
 class _Run:
@@ -112,15 +126,16 @@ class _Run:
         self._api = connection.api
         self._spec = request.spec
         self._owner = request.owner
-        self._deadline = request.deadline
         self._objects = objects
         self._observation = observation
         self._log = log
-        self._created = created
-        self._begun = time.time() if created else _created_at(observation)
-        self._been_ready = False
-        self._has_started = False
-        self._since: dict[tuple[Reason, int | None], float] = {}
+        self._restarts: list[Restart] = read_restarts(observation)
+        self._limits = Limits(
+            request.spec,
+            begun=time.time() if created else find_beginning(observation),
+            deadline=request.deadline,
+            adopted=not created,
+        )
         self._told: set[tuple[Reason, int | None]] = set()
 
     async def to_the_end(self, watch: Watch) -> Outcome:
@@ -128,82 +143,124 @@ class _Run:
         if self._spec.wait_until is WaitUntil.CREATED:
             status = compute_status(self._observation, learners=self._spec.learners)
             return self._outcome(status, None)
-        logs = LogCopier(
-            self._api,
-            self._objects.namespace,
-            self._observation,
-            lambda ordinal, line: self._log.info("[%d] %s", ordinal, line),
-        )
-        try:
-            async with watch.subscribe(self._observation) as subscription:
-                status, trouble = await self._follow(subscription, logs)
-            if trouble is not None or status.phase is Phase.SUCCEEDED:
-                ended = [row.ordinal for row in status.learners if row.record is not None]
-                await logs.drain(ended, seconds=_LOG_DRAIN_SECONDS)
-        finally:
-            await logs.stop()
+        async with watch.subscribe(self._observation) as subscription:
+            while True:
+                status, trouble = await self._follow_group(subscription)
+                if trouble is None or not self._may_restart(trouble):
+                    break
+                await self._restart(subscription, trouble)
         outcome = self._outcome(status, trouble)
         if outcome["phase"] in {Phase.SUCCEEDED, Phase.FAILED}:
             self._log.info("\n".join(["Learners:", *build_table(outcome["learners"])]))
             await self._let_go(succeeded=trouble is None)
         return outcome
 
+    async def _follow_group(self, subscription: Subscription) -> tuple[Status, Trouble | None]:
+        """Follow one start of the group to its end, with the learners' logs."""
+        logs = LogCopier(
+            self._api,
+            self._objects.namespace,
+            self._observation,
+            lambda ordinal, line: self._log.info("[%d] %s", ordinal, line),
+            read_log_positions(self._observation),
+        )
+        keeper = asyncio.create_task(self._keep_positions(logs))
+        try:
+            status, trouble = await self._follow(subscription, logs)
+            ended = [row.ordinal for row in status.learners if row.record is not None]
+            await logs.drain(ended, seconds=_LOG_DRAIN_SECONDS)
+        except asyncio.CancelledError:
+            # A triggerer that stops: the next one goes on with the logs where this one was.
+            await self._note_positions(logs)
+            raise
+        finally:
+            keeper.cancel()
+            await logs.stop()
+        return status, trouble
+
     async def _follow(
         self, subscription: Subscription, logs: LogCopier
     ) -> tuple[Status, Trouble | None]:
+        was_ready = False
         while True:
             logs.update()
             status = compute_status(self._observation, learners=self._spec.learners)
             now = time.time()
-            if not self._created and all(row.started is not None for row in status.learners):
-                # Whoever followed it before has seen it ready, or will be told that it is.
-                self._has_started = True
             if status.phase is Phase.SUCCEEDED:
                 return status, None
-            trouble, wake = self._judge(status, now)
+            trouble, wake = self._limits.judge(status, now)
             if trouble is not None:
                 return status, trouble
-            if status.ready and not self._been_ready:
-                self._been_ready = self._has_started = True
+            if status.ready and not was_ready:
+                was_ready = True
                 self._log.info("All %d learners are ready", self._spec.learners)
                 if self._spec.wait_until is WaitUntil.READY:
                     return status, None
             self._tell(status)
             await subscription.changed(within=None if wake is None else max(wake - now, 0))
 
-    def _judge(self, status: Status, now: float) -> tuple[Trouble | None, float | None]:
-        """Return the trouble that ends the training, and when to look again if nothing changes."""
-        limits = self._limits(status, now)
-        due = next((trouble for moment, trouble in limits if moment <= now), None)
-        return due, min((moment for moment, _ in limits), default=None)
+    def _may_restart(self, trouble: Trouble) -> bool:
+        return (
+            trouble.reason in self._spec.restart_on
+            and len(self._restarts) < self._spec.max_restarts
+            and self._observation.stateful_set is not None
+        )
 
-    def _limits(self, status: Status, now: float) -> list[tuple[float, Trouble]]:
-        """The moments at which the training fails if nothing changes, most telling first."""
-        limits: list[tuple[float, Trouble]] = []
-        if status.phase is Phase.FAILED and status.trouble is not None:
-            ended = all(row.record is not None or row.trouble for row in status.learners)
-            grace = 0 if ended else _FAILURE_GRACE_SECONDS
-            limits.append((self._first_seen(status.trouble, now) + grace, status.trouble))
-        for row in status.learners:
-            seconds = GRACE.get(row.trouble.reason) if row.trouble is not None else None
-            if row.trouble is not None and seconds is not None:
-                limits.append((self._first_seen(row.trouble, now) + seconds, row.trouble))
-        self._forget_passed(status)
-        if not status.ready and not self._has_started:
-            timeout = self._spec.ready_timeout
-            limits.append((self._begun + timeout, describe_unready(status, seconds=timeout)))
-        if self._deadline is not None:
-            said = f"did not end within {self._deadline - self._begun:.0f} s"
-            limits.append((self._deadline, Trouble(Reason.TIMEOUT, said)))
-        return limits
+    async def _restart(self, subscription: Subscription, trouble: Trouble) -> None:
+        """End all learners and start them again: one alone could not join the others."""
+        pause = min(5 * 2.0 ** len(self._restarts), _LONGEST_PAUSE_SECONDS)
+        self._restarts.append(
+            Restart(
+                reason=trouble.reason,
+                message=trouble.message,
+                ordinal=trouble.ordinal,
+                at=time.time() + pause,
+            )
+        )
+        self._log.warning(
+            "Learner %s: %s [%s]; starting all learners again in %.0f s (restart %d of %d)",
+            trouble.ordinal,
+            trouble.message,
+            trouble.reason,
+            pause,
+            len(self._restarts),
+            self._spec.max_restarts,
+        )
+        stateful_set = {**(self._observation.stateful_set or {}), "spec": {"replicas": 0}}
+        await scale_to_zero(self._api, stateful_set, restarts=[*map(dict, self._restarts)])
+        await asyncio.sleep(pause)
+        gone_by = time.time() + _GONE_SECONDS
+        while self._observation.pods:
+            if time.time() > gone_by:
+                left = ", ".join(p["metadata"]["name"] for p in self._observation.pods.values())
+                raise LearnerError(f"restart: pods left after {_GONE_SECONDS} s: {left}")
+            await subscription.changed(within=1)
+        self._observation.forget_learners()
+        scaled = await scale(self._api, stateful_set, self._spec.learners)
+        self._observation.apply("StatefulSet", "MODIFIED", scaled)
+        self._limits.begin_again(time.time())
+        self._told.clear()
 
-    def _first_seen(self, trouble: Trouble, now: float) -> float:
-        return self._since.setdefault((trouble.reason, trouble.ordinal), now)
+    async def _keep_positions(self, logs: LogCopier) -> None:
+        noted = dict(logs.positions)
+        while True:
+            await asyncio.sleep(_POSITIONS_SECONDS)
+            if logs.positions != noted:
+                noted = dict(logs.positions)
+                await self._note_positions(logs)
 
-    def _forget_passed(self, status: Status) -> None:
-        troubles = [status.trouble, *(row.trouble for row in status.learners)]
-        present = {(trouble.reason, trouble.ordinal) for trouble in troubles if trouble}
-        self._since = {key: since for key, since in self._since.items() if key in present}
+    async def _note_positions(self, logs: LogCopier) -> None:
+        try:
+            async with asyncio.timeout(_POSITIONS_SECONDS):
+                await note_log_positions(
+                    self._api,
+                    self._objects.namespace,
+                    self._objects.name,
+                    uid=self._observation.uid or "",
+                    positions=logs.positions,
+                )
+        except (LearnerError, TimeoutError) as e:
+            self._log.info("How far the logs were copied could not be noted: %s", e)
 
     def _tell(self, status: Status) -> None:
         for row in status.learners:
@@ -224,6 +281,7 @@ class _Run:
             namespace=self._objects.namespace,
             gpus=self._spec.gpus,
             trouble=trouble,
+            restarts=[*map(dict, self._restarts)],
         )
 
     async def _let_go(self, *, succeeded: bool) -> None:
@@ -254,8 +312,3 @@ class _Run:
                 )
         except LearnerError as e:
             self._log.warning("StatefulSet %s/%s may be left behind: %s", namespace, name, e)
-
-
-def _created_at(observation: Observation) -> float:
-    metadata = (observation.stateful_set or {}).get("metadata", {})
-    return datetime.fromisoformat(metadata["creationTimestamp"]).timestamp()

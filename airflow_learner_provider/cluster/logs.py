@@ -23,9 +23,10 @@ _SILENCE_SECONDS = 300
 
 
 class LogCopier:
-    """Copies every learner's log from its beginning, line by line.
+    """Copies every learner's log, line by line, from its beginning or from where it was left.
 
     :param write: is given the ordinal and the line.
+    :param positions: time of the last line that was copied from each learner, kept up to date.
     """
 
     def __init__(
@@ -34,7 +35,9 @@ class LogCopier:
         namespace: str,
         observation: Observation,
         write: Callable[[int, str], None],
+        positions: dict[int, str],
     ) -> None:
+        self.positions = positions
         self._api = api
         self._namespace = namespace
         self._observation = observation
@@ -61,7 +64,6 @@ class LogCopier:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def _copy(self, ordinal: int) -> None:
-        last = ""
         while True:
             pod = self._observation.pods.get(ordinal)
             status = container_status(pod) if pod is not None else None
@@ -70,9 +72,7 @@ class LogCopier:
             # After a restart the holder is in the learner's place; its predecessor has the log.
             ended = status.get("restartCount", 0) > 0
             try:
-                last = await self._copy_once(
-                    pod["metadata"]["name"], ordinal, previous=ended, after=last
-                )
+                await self._copy_once(pod["metadata"]["name"], ordinal, previous=ended)
             except ApiError as e:
                 log.debug("%s; trying again", e)
             else:
@@ -82,8 +82,9 @@ class LogCopier:
                     return
             await asyncio.sleep(_RECONNECT_SECONDS)
 
-    async def _copy_once(self, pod: str, ordinal: int, *, previous: bool, after: str) -> str:
-        """Copy to the end of the stream; return the time of the last line."""
+    async def _copy_once(self, pod: str, ordinal: int, *, previous: bool) -> None:
+        """Copy to the end of the stream."""
+        after = self.positions.get(ordinal, "")
         params = {"container": CONTAINER, "timestamps": "true"}
         params["previous" if previous else "follow"] = "true"
         if after:
@@ -95,6 +96,5 @@ class LogCopier:
                 time, _, text = line.decode(errors="replace").partition(" ")
                 # sinceTime counts in whole seconds, so some lines come a second time.
                 if time > after:
-                    after = time
+                    self.positions[ordinal] = after = time
                     self._write(ordinal, text.rstrip("\r"))
-        return after

@@ -1,8 +1,13 @@
-"""The end of a learner: a wrapper that leaves an exit record, and how the record is read.
+"""The end of a learner: how it leaves an exit record, and how the record is read.
 
 A StatefulSet restarts whatever exits, so "the container ended" does not mean "the training ended".
-The wrapper is container start number 1, 2, 3 ... in the life of one pod, counted in the pod's own
-emptyDir:
+
+Where the API server keeps a `restartPolicy` on a container, the learner's is Never, and a holder
+beside it keeps the pod from ending (native completion; KEP-5307). The record is the end of the
+learner's container.
+
+Elsewhere a wrapper around the command does the same. It is container start number 1, 2, 3 ... in
+the life of one pod, counted in the pod's own emptyDir:
 
 - start 1 runs the command and exits with its code: the exit record;
 - even starts hold the pod, idle, so that the record stays readable in `lastState`;
@@ -20,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 CONTAINER = "learner"
+HOLDER = "holder"
 # Where kubelet reads the termination message: at most 4096 bytes.
 RESULT_FILE = "/dev/termination-log"
 
@@ -80,6 +86,8 @@ echo "$code" > "$state.exit"
 printf '%s' "$(< "$LEARNER_RESULT_FILE")" > "$state.result"
 exit "$code"
 """
+
+HOLDER_SCRIPT = """trap 'exit 0' TERM INT; while :; do sleep 3600 & wait "$!"; done"""
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ DURABLE = PREFIX + "durable"
 REPORTED = PREFIX + "reported"
 PROVIDER_VERSION = PREFIX + "provider-version"
 LEARNERS = PREFIX + "learners"
+RESTARTS = PREFIX + "restarts"
+LOG_POSITIONS = PREFIX + "log-positions"
 
 # Every object of ours, whoever's training it belongs to.
 MANAGED_SELECTOR = f"{MANAGED_BY}={MANAGER}"

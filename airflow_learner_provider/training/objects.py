@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import Any
 
-from kubernetes.client import ApiClient, V1EmptyDirVolumeSource, V1EnvVar, V1Volume, V1VolumeMount
+from kubernetes.client import (
+    ApiClient,
+    V1Capabilities,
+    V1Container,
+    V1EmptyDirVolumeSource,
+    V1EnvVar,
+    V1ResourceRequirements,
+    V1SecurityContext,
+    V1Volume,
+    V1VolumeMount,
+)
 
 from airflow_learner_provider.learner import (
     Container,
@@ -23,6 +34,8 @@ from airflow_learner_provider.learner import (
 )
 from airflow_learner_provider.training.completion import (
     CONTAINER,
+    HOLDER,
+    HOLDER_SCRIPT,
     RESULT_FILE,
     WRAPPER,
     escape_expansion,
@@ -69,12 +82,13 @@ class TrainingObjects:
 
 
 def build_objects(
-    spec: TrainingSpec, owner: Owner, *, namespace: str, version: str
+    spec: TrainingSpec, owner: Owner, *, namespace: str, version: str, native: bool
 ) -> TrainingObjects:
     """Build all objects of a training; nothing is read but the arguments.
 
     :param namespace: used where the spec names none.
     :param version: of the provider, kept as an annotation.
+    :param native: whether the cluster keeps a restart policy on a container.
     :raises InvalidSpecError: a value cannot be built from; it names the field.
     """
     name = spec.name or build_training_name(owner)
@@ -98,10 +112,16 @@ def build_objects(
     )
     if spec.image is not None:
         container.image = spec.image
+    if not isinstance(spec.command, str):
+        container.command = [escape_expansion(part) for part in spec.command]
     # On failure without a result, the end of the log says why.
     container.termination_message_policy = "FallbackToLogsOnError"
+    containers = [container]
+    if native:
+        container.restart_policy = "Never"
+        containers.append(_build_holder(spec, image=container.image))
     template = create_pod_spec(
-        [container],
+        containers,
         [
             *volumes.create_volume_for_learner(),
             # The exit record lives and dies with the pod: a new training can never find an old one.
@@ -149,7 +169,7 @@ def _build_env(spec: TrainingSpec, *, name: str, namespace: str) -> list[V1EnvVa
         [
             *(V1EnvVar(name=key, value=path) for key, path in directories.items()),
             V1EnvVar(name="GPU_COUNT", value=str(spec.gpus)),
-            V1EnvVar(name="TRAINING_COMMAND", value=escape_expansion(spec.command)),
+            V1EnvVar(name="TRAINING_COMMAND", value=escape_expansion(_as_text(spec.command))),
             *user,
         ],
         name,
@@ -170,6 +190,28 @@ def _build_env(spec: TrainingSpec, *, name: str, namespace: str) -> list[V1EnvVa
         *build_launcher_env(spec.launcher, name=name, namespace=namespace, learners=spec.learners),
         *(env_var for env_var in user if env_var.name not in known),
     ]
+
+
+def _as_text(command: str | list[str]) -> str:
+    return command if isinstance(command, str) else shlex.join(command)
+
+
+def _build_holder(spec: TrainingSpec, *, image: str | None) -> V1Container:
+    """Build the container that keeps a pod from ending with its learner.
+
+    Requests equal limits, so that the pod stays in the Guaranteed class.
+    """
+    resources = {"cpu": "10m", "memory": "16Mi"}
+    return V1Container(
+        name=HOLDER,
+        image=spec.holder_image or image,
+        image_pull_policy=spec.image_pull_policy,
+        command=["sh" if spec.holder_image else "bash", "-c", HOLDER_SCRIPT],
+        resources=V1ResourceRequirements(requests=resources, limits=dict(resources)),
+        security_context=V1SecurityContext(
+            allow_privilege_escalation=False, capabilities=V1Capabilities(drop=["ALL"])
+        ),
+    )
 
 
 def _relocate(value: str | None, spec: TrainingSpec) -> str | None:

@@ -45,32 +45,51 @@ class Observation:
         :param change: "ADDED", "MODIFIED" or "DELETED", as in the watch API.
         :return: False when the change is about something else.
         """
+        name, uid = obj["metadata"]["name"], obj["metadata"]["uid"]
         if kind == "StatefulSet":
-            if obj["metadata"]["name"] != self.name or not self._is_ours(obj["metadata"]["uid"]):
-                return False
-            self.stateful_set = None if change == "DELETED" else obj
-            self.was_seen = True
-            return True
-        if kind == "Pod":
+            ours = name == self.name and self._is_ours(uid)
+            if ours:
+                self._apply_stateful_set(change, obj)
+        elif kind == "Pod":
             owners = obj["metadata"].get("ownerReferences") or [{"uid": self.uid}]
-            if not is_learner_of(self.name, obj["metadata"]["name"]) or not any(
+            ours = is_learner_of(self.name, name) and any(
                 self._is_ours(owner["uid"]) for owner in owners
-            ):
-                return False
-            self._apply_pod(change, obj)
-            return True
-        about = obj.get("involvedObject", {}).get("name", "")
-        if about != self.name and not is_learner_of(self.name, about):
-            return False
-        if change != "DELETED":  # an event that expired still happened
-            self.events.pop(obj["metadata"]["name"], None)
-            self.events[obj["metadata"]["name"]] = obj
-            while len(self.events) > _MOST_EVENTS:
-                self.events.pop(next(iter(self.events)))
-        return True
+            )
+            if ours:
+                self._apply_pod(change, obj)
+        else:
+            about = obj.get("involvedObject", {}).get("name", "")
+            ours = about == self.name or is_learner_of(self.name, about)
+            if ours and change != "DELETED":  # an event that expired still happened
+                self._apply_event(name, obj)
+        return ours
+
+    def _apply_stateful_set(self, change: str, stateful_set: Json) -> None:
+        self.was_seen = True
+        if change == "DELETED":
+            self.stateful_set = None
+        elif not self._is_outdated(stateful_set):
+            self.stateful_set = stateful_set
+
+    def _apply_event(self, name: str, event: Json) -> None:
+        self.events.pop(name, None)
+        self.events[name] = event
+        while len(self.events) > _MOST_EVENTS:
+            self.events.pop(next(iter(self.events)))
 
     def _is_ours(self, uid: str | None) -> bool:
         return self.uid is None or uid == self.uid
+
+    def _is_outdated(self, stateful_set: Json) -> bool:
+        """The watch runs after what a request has already returned."""
+        known = (self.stateful_set or {}).get("metadata", {}).get("generation", 0)
+        return bool(stateful_set["metadata"].get("generation", 0) < known)
+
+    def forget_learners(self) -> None:
+        """Begin anew with no learners: the group was ended in order to start again."""
+        self.pods.clear()
+        self.lost.clear()
+        self.events.clear()
 
     def _apply_pod(self, change: str, pod: Json) -> None:
         ordinal = ordinal_of(pod["metadata"]["name"])

@@ -102,6 +102,7 @@ class Outcome(TypedDict):
     learners: list[dict[str, Any]]
     timings: dict[str, float | None]
     gpu_seconds: float
+    restarts: list[dict[str, Any]]
 
 
 def build_outcome(
@@ -111,11 +112,13 @@ def build_outcome(
     namespace: str,
     gpus: int,
     trouble: Trouble | None = None,
+    restarts: Sequence[dict[str, Any]] = (),
 ) -> Outcome:
     """Build the outcome from the last status.
 
     :param gpus: GPUs of one learner.
     :param trouble: why the training failed, if it did.
+    :param restarts: why the group of learners was started again, each time.
     """
     rows = [_build_row(row) for row in status.learners]
     results = [row.result for row in status.learners if row.result is not None]
@@ -129,6 +132,7 @@ def build_outcome(
         learners=rows,
         timings=_build_timings(observation, status.learners),
         gpu_seconds=sum((row["seconds"] or 0.0) * gpus for row in rows),
+        restarts=list(restarts),
     )
 
 

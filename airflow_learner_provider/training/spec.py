@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from airflow_learner_provider.exceptions import InvalidSpecError
+from airflow_learner_provider.training.diagnosis import Reason
 from airflow_learner_provider.training.naming import MAX_NAME_LENGTH
 
 # https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
@@ -38,6 +39,9 @@ SET_BY_PROVIDER = frozenset(
     {"TRAINING_ID", "LEARNER_ID", "NUM_LEARNERS", "LEARNER_NAME_PREFIX", "LEARNER_RESULT_FILE"}
     | {"TRAINING_COMMAND", "JOB_STATE_DIR", "DOWNWARD_API_POD_NAME", "DOWNWARD_API_POD_NAMESPACE"}
 )
+
+# The training is gone, or somebody wants it to end.
+_NEVER_RESTARTED = {Reason.SCALED, Reason.TIMEOUT, Reason.KILLED}
 
 
 class WaitUntil(StrEnum):
@@ -157,7 +161,7 @@ class TrainingSpec(_Frozen):
     """One training as the user asked for it; times are in seconds."""
 
     learners: int = Field(ge=1, le=2**31 - 1)
-    command: str = Field(min_length=1)
+    command: str | list[Text] = Field(min_length=1)
     image: str | None = None
     framework: str | None = None
     framework_version: Text | None = None
@@ -177,6 +181,10 @@ class TrainingSpec(_Frozen):
     pod_template: dict[str, Any] = Field(default_factory=dict)
     pod_management_policy: Literal["Parallel", "OrderedReady"] = "Parallel"
     min_ready_seconds: int = Field(default=0, ge=0)
+    completion: Literal["auto", "native", "wrapper"] = "auto"
+    holder_image: str | None = None
+    max_restarts: int = Field(default=0, ge=0)
+    restart_on: tuple[Reason, ...] = (Reason.PREEMPTED, Reason.EVICTED, Reason.NODE_LOST)
     wait_until: WaitUntil = WaitUntil.COMPLETED
     ready_timeout: float = Field(default=600, gt=0)
     on_finish_action: OnFinish = OnFinish.DELETE
@@ -190,6 +198,27 @@ class TrainingSpec(_Frozen):
             if name in SET_BY_PROVIDER:
                 raise ValueError(f"{name} is set by the provider; choose another name")
         return env
+
+    @field_validator("restart_on")
+    @classmethod
+    def _can_pass(cls, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
+        for reason in reasons:
+            if reason in _NEVER_RESTARTED:
+                raise ValueError(f"{reason} cannot be mended by a restart")
+        return reasons
+
+    @model_validator(mode="after")
+    def _has_a_holder(self) -> Self:
+        if isinstance(self.command, str):
+            return self
+        if self.completion == "wrapper":
+            raise ValueError("completion: the wrapper needs a shell; give command as one text")
+        if self.holder_image is None:
+            raise ValueError(
+                "holder_image: a command that is a list runs without a shell; name a small image "
+                "with a shell, such as busybox, to hold the pod after it has ended"
+            )
+        return self
 
     @model_validator(mode="after")
     def _has_one_image(self) -> Self:
