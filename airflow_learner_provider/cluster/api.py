@@ -11,7 +11,7 @@ import json
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -132,10 +132,12 @@ class Api:
         *,
         params: Mapping[str, str],
         silence: float,
+        longest: int | None = None,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open a request that is answered bit by bit, and give its lines.
 
         :param silence: seconds without a byte after which the connection counts as dead.
+        :param longest: bytes after which a line is cut; None takes every line whole.
         :raises ApiError: also in the middle of the stream.
         """
         target = _describe("watch" if name is None else "get", kind, namespace, name, subresource)
@@ -145,7 +147,7 @@ class Api:
             async with self._request("GET", path, params=params, limits=timeout) as answer:
                 if answer.status >= 400:
                     raise await _read_error(answer, target)
-                yield _split_lines(answer.content)
+                yield split_lines(answer.content.iter_any(), longest=longest)
         except (aiohttp.ClientError, OSError) as e:  # TimeoutError is an OSError
             raise _no_answer(e, target) from e
 
@@ -298,12 +300,28 @@ async def _read_error(answer: aiohttp.ClientResponse, target: str) -> ApiError:
     return ApiError(f"{target}: {answer.status} {said}{hint}", status=answer.status, reason=reason)
 
 
-async def _split_lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    # aiohttp's own readline() gives up on lines longer than its buffer, which objects can be.
+async def split_lines(chunks: AsyncIterable[bytes], *, longest: int | None) -> AsyncIterator[bytes]:
+    """Split a stream into lines; of a longer one only the beginning is kept, and says so.
+
+    aiohttp's own readline() gives up on lines longer than its buffer, which objects can be.
+    """
     rest = b""
-    async for chunk in content.iter_any():
+    is_cut = False
+    async for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            yield line
-    if rest:
-        yield rest
+            if not is_cut:
+                yield _cut(line, longest)
+            is_cut = False
+        if longest is not None and len(rest) > longest:
+            if not is_cut:
+                yield _cut(rest, longest)
+            rest, is_cut = b"", True
+    if rest and not is_cut:
+        yield _cut(rest, longest)
+
+
+def _cut(line: bytes, longest: int | None) -> bytes:
+    if longest is None or len(line) <= longest:
+        return line
+    return line[:longest] + f" ... [cut after {longest} bytes]".encode()

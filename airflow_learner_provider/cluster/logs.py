@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 _RECONNECT_SECONDS = 0.5
 # A learner may be silent for long; then a fresh connection shows whether the old one was dead.
 _SILENCE_SECONDS = 300
+_LONGEST_LINE = 16 * 1024
 
 
 class LogCopier:
@@ -90,11 +91,18 @@ class LogCopier:
         if after:
             params["sinceTime"] = after
         async with self._api.stream(
-            "Pod", self._namespace, pod, "log", params=params, silence=_SILENCE_SECONDS
+            "Pod",
+            self._namespace,
+            pod,
+            "log",
+            params=params,
+            silence=_SILENCE_SECONDS,
+            longest=_LONGEST_LINE,
         ) as lines:
             async for line in lines:
                 time, _, text = line.decode(errors="replace").partition(" ")
                 # sinceTime counts in whole seconds, so some lines come a second time.
                 if time > after:
                     self.positions[ordinal] = after = time
-                    self._write(ordinal, text.rstrip("\r"))
+                    # A progress bar writes over itself: what stands at the end is what one saw.
+                    self._write(ordinal, text.rstrip("\r").rpartition("\r")[2])

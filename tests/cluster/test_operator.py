@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from kubernetes.client import AppsV1Api
+    from dev.airflow.access import Admin
 
 FIVE_SECONDS = (
     "for step in 1 2 3 4 5; do echo step $step of learner $LEARNER_ID; sleep 1; done; "
@@ -18,11 +18,10 @@ FIVE_SECONDS = (
 HOMES = pytest.mark.parametrize("deferrable", [False, True], ids=["worker", "triggerer"])
 
 
-def training(command: str, *, deferrable: bool, **more: Any) -> str:
+def training(*, deferrable: bool, **more: Any) -> str:
     """Source of a DAG with one training, `train`."""
     arguments = {
         "learners": 2,
-        "command": command,
         "cpus": "50m",
         "memory": "64Mi",
         "ready_timeout": 60,
@@ -47,7 +46,7 @@ def test_a_training_shows_its_logs_and_hands_its_result_on(
     wait_until_empty: Callable[[], None],
     deferrable: bool,
 ) -> None:
-    run = airflow.run(training(FIVE_SECONDS, deferrable=deferrable))
+    run = airflow.run(training(command=FIVE_SECONDS, deferrable=deferrable))
     run.wait_for("success")
     log = log_of(run.task("train"))
     for ordinal in (0, 1):
@@ -128,7 +127,7 @@ def test_bad_input_is_refused_before_the_first_request(
 ) -> None:
     # A connection that leads nowhere: whoever asked the API server would say so.
     run = airflow.run(
-        training("true", deferrable=False, kubernetes_conn_id="no_such_connection", **more)
+        training(command="true", deferrable=False, kubernetes_conn_id="no_such_connection", **more)
     )
     run.wait_for("failed")
     log = log_of(run.task("train"))
@@ -139,31 +138,33 @@ def test_bad_input_is_refused_before_the_first_request(
 
 @HOMES
 def test_a_task_that_waits_until_ready_leaves_the_training_running(
-    airflow: Any,
-    namespace: str,
-    apps_api: AppsV1Api,
-    deferrable: bool,
+    airflow: Any, namespace: str, admin: Admin, deferrable: bool
 ) -> None:
     run = airflow.run(
-        training("sleep 600", deferrable=deferrable, wait_until="ready", name="goes-on")
+        training(command="sleep 600", deferrable=deferrable, wait_until="ready", name="goes-on")
     )
     run.wait_for("success")
     assert run.task("train").read_xcom()["phase"] == "Running"
-    stateful_set = apps_api.read_namespaced_stateful_set("goes-on", namespace)
-    assert stateful_set.status.ready_replicas == 2
+    assert read_stateful_set(admin, namespace, "goes-on")["status"]["readyReplicas"] == 2
 
 
 @HOMES
 def test_a_training_that_is_kept_holds_no_resources(
-    airflow: Any,
-    namespace: str,
-    apps_api: AppsV1Api,
-    deferrable: bool,
+    airflow: Any, namespace: str, admin: Admin, deferrable: bool
 ) -> None:
-    run = airflow.run(training("true", deferrable=deferrable, on_finish_action="keep", name="kept"))
+    run = airflow.run(
+        training(command="true", deferrable=deferrable, on_finish_action="keep", name="kept")
+    )
     run.wait_for("success")
     deadline = time.monotonic() + 30
-    while (set_ := apps_api.read_namespaced_stateful_set("kept", namespace)).status.replicas:
-        assert time.monotonic() < deadline, set_.status
+    while read_stateful_set(admin, namespace, "kept")["status"].get("replicas", 0):
+        assert time.monotonic() < deadline
         time.sleep(0.5)
-    assert set_.spec.replicas == 0
+
+
+def read_stateful_set(admin: Admin, namespace: str, name: str) -> dict[str, Any]:
+    """A StatefulSet as Kubernetes JSON."""
+    stateful_set: dict[str, Any] = admin.request(
+        "GET", f"/apis/apps/v1/namespaces/{namespace}/statefulsets/{name}"
+    )
+    return stateful_set
