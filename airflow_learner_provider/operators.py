@@ -23,6 +23,7 @@ from airflow_learner_provider.triggers import LearnerTrigger, release_training
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_learner_provider.cluster.connection import Connection
     from airflow_learner_provider.training.outcome import Outcome
     from airflow_learner_provider.training.request import TrainingRequest
 
@@ -172,21 +173,23 @@ class LearnerStatefulSetOperator(BaseOperator):
         self.ready_timeout = ready_timeout
         self.on_finish_action = on_finish_action
         self.deferrable = deferrable
-        self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[Outcome]] | None = None
+        self._is_starting = False
+        self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
 
     def execute(self, context: Context) -> Outcome:
         """Run the training to its end, here or in the triggerer.
 
         :return: the outcome, plain JSON; see `training.outcome.Outcome`.
         """
-        training = self._build_training(context)
+        request = self._build_request(context)
         if self.deferrable:
             self.defer(
-                trigger=LearnerTrigger(training.to_json(), self.kubernetes_conn_id),
+                trigger=LearnerTrigger(request.to_json(), self.kubernetes_conn_id),
                 method_name="execute_complete",
             )
+        self._is_starting = True
         try:
-            outcome = asyncio.run(self._run_here(training))
+            outcome = asyncio.run(self._run_here(request))
         except (InvalidSpecError, ObjectConflictError) as e:
             raise AirflowFailException(str(e)) from e
         return self._conclude(context, outcome)
@@ -204,8 +207,8 @@ class LearnerStatefulSetOperator(BaseOperator):
     ) -> Any:
         """Delete the training when its trigger could not run: nobody else would."""
         if next_method == "__fail__":
-            training = self._build_training(context).to_json()
-            asyncio.run(release_training(training, self.kubernetes_conn_id))
+            request = self._build_request(context).to_json()
+            asyncio.run(release_training(request, self.kubernetes_conn_id))
         return super().resume_execution(next_method, next_kwargs, context)
 
     def on_kill(self) -> None:
@@ -213,31 +216,36 @@ class LearnerStatefulSetOperator(BaseOperator):
         if self._running is not None:
             loop, task = self._running
             loop.call_soon_threadsafe(task.cancel)
+        elif self._is_starting:
+            raise TrainingKilledError("the task was killed before its training was created")
 
-    async def _run_here(self, training: TrainingRequest) -> Outcome:
-        from airflow_learner_provider.cluster.client import release
+    async def _run_here(self, request: TrainingRequest) -> Outcome:
         from airflow_learner_provider.cluster.connection import connect
         from airflow_learner_provider.cluster.follow import run_training
 
+        task = asyncio.current_task()
+        if task is not None:
+            self._running = asyncio.get_running_loop(), task
+            self._is_starting = False
         settings = await asyncio.to_thread(LearnerHook(self.kubernetes_conn_id).get_conn)
         async with connect(settings) as connection:
-            task = asyncio.ensure_future(run_training(connection, training, self.log))
-            self._running = asyncio.get_running_loop(), task
             try:
-                return await task
+                return await run_training(connection, request, self.log)
             except asyncio.CancelledError:
-                namespace = (
-                    training.spec.namespace or (await connection.api.credentials()).namespace
-                )
-                await release(connection.api, namespace, training.name, training.owner)
+                await self._release(connection, request)
                 raise TrainingKilledError(
-                    f"training {namespace}/{training.name}: the task was killed; "
-                    "its objects are deleted"
+                    f"training {request.name}: the task was killed; its objects are deleted"
                 ) from None
             finally:
                 self._running = None
 
-    def _build_training(self, context: Context) -> TrainingRequest:
+    async def _release(self, connection: Connection, request: TrainingRequest) -> None:
+        from airflow_learner_provider.cluster.client import release
+
+        namespace = request.spec.namespace or (await connection.api.credentials()).namespace
+        await release(connection.api, namespace, request.name, request.owner)
+
+    def _build_request(self, context: Context) -> TrainingRequest:
         from airflow_learner_provider.training.naming import Owner
         from airflow_learner_provider.training.request import TrainingRequest
         from airflow_learner_provider.training.spec import parse_training_spec
