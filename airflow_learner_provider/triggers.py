@@ -38,15 +38,17 @@ class LearnerTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Run the training and yield its outcome, or the error that kept it from having one."""
         try:
+            await asyncio.to_thread(_import_cluster)
             from airflow_learner_provider.cluster.connection import connect
             from airflow_learner_provider.cluster.follow import run_training
 
-            training = await asyncio.to_thread(_parse, self.training)
+            training = _parse(self.training)
             settings = await LearnerHook(self.kubernetes_conn_id).aget_conn()
             async with connect(settings) as connection:
                 outcome = await run_training(connection, training, self.log)
         except Exception as e:
-            self.log.exception("The training could not be run")
+            if not isinstance(e, LearnerError):
+                self.log.exception("The training could not be run")
             yield TriggerEvent({"error": type(e).__name__, "message": str(e)})
         else:
             yield TriggerEvent({"outcome": outcome})
@@ -58,10 +60,11 @@ class LearnerTrigger(BaseTrigger):
 
 async def release_training(training: dict[str, Any], kubernetes_conn_id: str) -> None:
     """Delete a training's objects, unless another try holds them by now."""
+    await asyncio.to_thread(_import_cluster)
     from airflow_learner_provider.cluster.client import release
     from airflow_learner_provider.cluster.connection import connect
 
-    parsed = await asyncio.to_thread(_parse, training)
+    parsed = _parse(training)
     async with connect(await LearnerHook(kubernetes_conn_id).aget_conn()) as connection:
         namespace = parsed.spec.namespace or (await connection.api.credentials()).namespace
         # A create call that was under way when the task was cancelled may land a moment later.
@@ -69,6 +72,12 @@ async def release_training(training: dict[str, Any], kubernetes_conn_id: str) ->
             if await release(connection.api, namespace, parsed.name, parsed.owner):
                 return
             await asyncio.sleep(1)
+
+
+def _import_cluster() -> None:
+    """Import what takes seconds the first time; in a thread, for the event loop serves others."""
+    import airflow_learner_provider.cluster.follow
+    import airflow_learner_provider.cluster.wait  # noqa: F401
 
 
 def _parse(training: dict[str, Any]) -> TrainingRequest:
@@ -115,6 +124,7 @@ class LearnerStatefulSetTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield the outcome, {"timeout": True}, or the error that ended the wait."""
         try:
+            await asyncio.to_thread(_import_cluster)
             from airflow_learner_provider.cluster.connection import connect
             from airflow_learner_provider.cluster.wait import wait_for_training
 
@@ -128,7 +138,9 @@ class LearnerStatefulSetTrigger(BaseTrigger):
                     deadline=self.deadline,
                     poke_interval=self.poke_interval,
                 )
-        except LearnerError as e:
+        except Exception as e:
+            if not isinstance(e, LearnerError):
+                self.log.exception("The training cannot be waited for")
             yield TriggerEvent({"error": type(e).__name__, "message": str(e)})
         else:
             yield TriggerEvent({"timeout": True} if outcome is None else {"outcome": outcome})

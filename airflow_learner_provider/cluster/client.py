@@ -261,6 +261,12 @@ async def keeps_restart_policy(api: Api, objects: TrainingObjects) -> bool:
     )
 
 
+async def mark_reported(api: Api, namespace: str, name: str, *, uid: str) -> None:
+    """Note on a training that its task has ended, so that no later try takes it over."""
+    patch = {"metadata": {"uid": uid, "annotations": {REPORTED: "true"}}}
+    await api.patch(_SET, namespace, name, patch)
+
+
 async def put_to_rest(api: Api, namespace: str, name: str, *, uid: str) -> None:
     """Keep a training that has ended, but none of its learners: they hold CPUs and GPUs.
 

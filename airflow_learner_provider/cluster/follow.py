@@ -10,6 +10,7 @@ from airflow_learner_provider.cluster.client import (
     create_or_adopt,
     keeps_restart_policy,
     list_pods,
+    mark_reported,
     note_log_positions,
     put_to_rest,
     release,
@@ -77,7 +78,7 @@ async def run_training(connection: Connection, request: TrainingRequest, log: Lo
         try:
             run = _Run(connection, request, objects, observation, log, created=created)
             return await run.to_the_end(watch)
-        except LearnerError:
+        except Exception:
             await release(connection.api, objects.namespace, objects.name, request.owner)
             raise
 
@@ -142,6 +143,7 @@ class _Run:
         """Follow, and return the outcome; the objects are gone or at rest by then."""
         if self._spec.wait_until is WaitUntil.CREATED:
             status = compute_status(self._observation, learners=self._spec.learners)
+            await self._hand_over()
             return self._outcome(status, None)
         async with watch.subscribe(self._observation) as subscription:
             while True:
@@ -153,6 +155,8 @@ class _Run:
         if outcome["phase"] in {Phase.SUCCEEDED, Phase.FAILED}:
             self._log.info("\n".join(["Learners:", *build_table(outcome["learners"])]))
             await self._let_go(succeeded=trouble is None)
+        else:
+            await self._hand_over()
         return outcome
 
     async def _follow_group(self, subscription: Subscription) -> tuple[Status, Trouble | None]:
@@ -283,6 +287,11 @@ class _Run:
             trouble=trouble,
             restarts=[*map(dict, self._restarts)],
         )
+
+    async def _hand_over(self) -> None:
+        """Leave a training that goes on to others: when the task runs again it starts anew."""
+        uid = self._observation.uid or ""
+        await mark_reported(self._api, self._objects.namespace, self._objects.name, uid=uid)
 
     async def _let_go(self, *, succeeded: bool) -> None:
         """Delete the objects, or put them to rest; what goes wrong here changes no verdict."""

@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 # Each watch ends by itself after this time and goes on from where it was. A connection that is
 # silent for longer is dead, also when nothing says so.
 _WATCH_SECONDS = 60
+_LIST_SECONDS = 180
 _KINDS = {"StatefulSet": MANAGED_SELECTOR, "Pod": MANAGED_SELECTOR, "Event": ""}
 
 
@@ -99,8 +100,15 @@ class Watch:
         :raises ApiError: the namespace cannot be watched.
         """
         subscription = Subscription(observation)
-        for listed in self._listed.values():
-            await listed.wait()
+        try:
+            async with asyncio.timeout(_LIST_SECONDS):
+                for listed in self._listed.values():
+                    await listed.wait()
+        except TimeoutError:
+            raise ApiError(
+                f"cannot list statefulsets, pods and events of {self._namespace}: no answer "
+                f"for {_LIST_SECONDS} s"
+            ) from None
         if self.failure is not None:
             raise self.failure
         for kind, objects in self._objects.items():
