@@ -8,13 +8,14 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Self
 
 from dev.airflow import processes
-from dev.airflow.rest import Api, Task
+from dev.airflow.rest import Api, Run, Task
 from dev.airflow.settings import (
     COMMANDS,
     COMPONENT_VARIABLE,
@@ -38,6 +39,7 @@ class Airflow:
     :param dags: the DAGs' folder; by default one in its home.
     :param paused: whether a new DAG waits until somebody unpauses it.
     :param workers: how many tasks can run at once.
+    :param environment: variables for all its processes.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Airflow:
         port: int | None = None,
         paused: bool = False,
         workers: int = 8,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.home = home.resolve()
         self.dags = dags or self.home / "dags"
@@ -56,7 +59,7 @@ class Airflow:
         self.api = Api(self.url)
         self._environment = build_environment(
             self.home, dags=self.dags, port=port, paused=paused, workers=workers
-        )
+        ) | dict(environment or {})
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Self:
@@ -162,6 +165,15 @@ class Airflow:
             if time.monotonic() > deadline:
                 raise AirflowError(f"no DAG {dag_id} in {self.dags} after {timeout} s")
             time.sleep(0.1)
+
+    def wait_for_run(self, dag_id: str, *, timeout: float = 60) -> Run:
+        """Wait for the first run that the scheduler makes of a DAG."""
+        deadline = time.monotonic() + timeout
+        while not (runs := self.api.list_runs(dag_id)):
+            if time.monotonic() > deadline:
+                raise AirflowError(f"no run of {dag_id} after {timeout} s")
+            time.sleep(0.1)
+        return runs[0]
 
     def _migrate(self) -> None:
         """Make the database unless it is there in this version."""

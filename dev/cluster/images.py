@@ -29,6 +29,7 @@ class Image:
     fill: Callable[[Path], None]
     config: oci.ImageConfig
     gib: int = 1
+    code: Path | None = None  # a folder whose Python files go to /opt/<name of the image>
 
     @property
     def reference(self) -> str:
@@ -38,9 +39,15 @@ class Image:
     @property
     def folder(self) -> Path:
         """Where the image is kept, under a hash of what it is made by."""
-        module = inspect.getsource(sys.modules[__name__]) + inspect.getsource(oci)
-        key = hashlib.sha256((self.name + module).encode()).hexdigest()[:16]
+        made_by = [self.name, inspect.getsource(sys.modules[__name__]), inspect.getsource(oci)]
+        made_by += [f"{path.name}\n{path.read_text()}" for path in self.code_files]
+        key = hashlib.sha256("\n".join(made_by).encode()).hexdigest()[:16]
         return settings.CACHE / "images" / f"{self.name}-{key}"
+
+    @property
+    def code_files(self) -> list[Path]:
+        """The programs of its own, beside what is installed."""
+        return sorted(self.code.glob("*.py")) if self.code else []
 
     @property
     def archive(self) -> Path:
@@ -75,6 +82,9 @@ def _write(image: Image, folder: Path) -> None:
     root = folder / "root"
     root.mkdir()
     image.fill(root)
+    for path in image.code_files:
+        (root / "opt" / image.name).mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, root / "opt" / image.name)
     layer = folder / "layer.tar"
     host.run_program(
         *("tar", "--create", "--file", layer, "--directory", root),
@@ -162,7 +172,13 @@ _PAUSE = ["/bin/busybox", "sh", "-c", "trap 'exit 0' TERM INT; busybox sleep inf
 
 PAUSE = Image("pause", _fill_pause, oci.ImageConfig(_PAUSE))
 TINY = Image("tiny", _fill_tiny, oci.ImageConfig(_SHELL))
-DIGITS = Image("digits", _fill_digits, oci.ImageConfig(_SHELL), gib=4)
+DIGITS = Image(
+    "digits",
+    _fill_digits,
+    oci.ImageConfig(_SHELL),
+    gib=4,
+    code=Path(__file__).parents[1] / "images" / "digits",
+)
 ALWAYS = (PAUSE, TINY)
 ON_REQUEST = {DIGITS.name: DIGITS}
 

@@ -157,9 +157,12 @@ def wait_until_empty(admin: Admin, namespace: str) -> Callable[[], None]:
 
 
 @pytest.fixture(scope="session")
-def running_airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
+def running_airflow(
+    tmp_path_factory: pytest.TempPathFactory, digits_image: str
+) -> Iterator[Airflow]:
     """One Airflow for all tests."""
-    with Airflow(tmp_path_factory.mktemp("airflow")) as airflow:
+    home = tmp_path_factory.mktemp("airflow")
+    with Airflow(home, environment={"LEARNER_DIGITS_IMAGE": digits_image}) as airflow:
         yield airflow
 
 
@@ -178,22 +181,27 @@ class AirflowUnderTest:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.server, name)
 
-    def dag_file(self, source: str, *, dag_id: str | None = None) -> str:
+    def dag_file(self, source: str) -> str:
         """Write a DAG file, wait until Airflow has read it, and return the DAG's id.
 
         The source finds DAG, task, LearnerStatefulSetOperator, LearnerDeleteOperator and
         LearnerStatefulSetSensor imported, and DAG_ID, NAMESPACE, TINY_IMAGE and DIGITS_IMAGE set.
-
-        :param dag_id: of a source that names its DAG itself; a new one otherwise.
         """
-        name = dag_id or f"test_{uuid.uuid4().hex[:12]}"
-        path = self.server.dags / f"{name}.py"
+        dag_id = f"test_{uuid.uuid4().hex[:12]}"
+        return self._add(dag_id, f"{self.header}DAG_ID = {dag_id!r}\n{textwrap.dedent(source)}")
+
+    def copy_dag_file(self, path: Path) -> str:
+        """Copy a DAG file whose DAG has its name, wait until Airflow has read it; return the id."""
+        return self._add(path.stem, path.read_text())
+
+    def _add(self, dag_id: str, text: str) -> str:
+        path = self.server.dags / f"{dag_id}.py"
         part = path.with_suffix(".part")
-        part.write_text(f"{self.header}DAG_ID = {name!r}\n{textwrap.dedent(source)}")
+        part.write_text(text)
         part.rename(path)  # never seen half written
         self.files.append(path)
-        self.server.wait_for_dag(name)
-        return name
+        self.server.wait_for_dag(dag_id)
+        return dag_id
 
     def trigger(self, dag_id: str, conf: Json | None = None) -> Run:
         """Start a run; it is ended with the test."""
@@ -250,8 +258,8 @@ def airflow(
 def _describe_namespace(admin: Admin, namespace: str) -> str:
     path = f"/api/v1/namespaces/{namespace}"
     lines = [*admin.list_leftovers(namespace), "--- pods"]
-    for pod in admin.request("GET", f"{path}/pods")["items"]:
-        lines.append(f"{pod['metadata']['name']} {json.dumps(pod['status'])}")
+    pods = admin.request("GET", f"{path}/pods")["items"]
+    lines += [f"{pod['metadata']['name']} {json.dumps(pod['status'])}" for pod in pods]
     lines.append("--- events")
     for event in admin.request("GET", f"{path}/events")["items"]:
         involved = event["involvedObject"]
