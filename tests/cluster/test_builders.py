@@ -47,7 +47,7 @@ def dry_run(admin: Admin, namespace: str, manifest: Json) -> set[str]:
     except ApiException as e:
         if e.status != 422:
             raise
-        causes = json.loads(e.body)["details"]["causes"]
+        causes = json.loads(e.body or "")["details"]["causes"]
         # Without the places in lists: names that were there twice are not in ours.
         return {re.sub(r"\[\d+\]", "[]", cause["field"]) for cause in causes}
     return set()
