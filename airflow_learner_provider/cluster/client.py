@@ -84,7 +84,6 @@ async def _may_adopt(api: Api, existing: Json, objects: TrainingObjects, owner: 
     spec_hash = objects.stateful_set["metadata"]["annotations"][SPEC_HASH]
     match decide_existing(existing, owner, spec_hash=spec_hash):
         case Decision.ADOPT:
-            log.info("Adopting %s", where)
             return True
         case Decision.CONFLICT:
             raise ObjectConflictError(

@@ -40,7 +40,7 @@ from airflow_learner_provider.training.status import Phase, Status, compute_stat
 _LOG_DRAIN_SECONDS = 5
 _GONE_SECONDS = 60
 _LONGEST_PAUSE_SECONDS = 60
-_POSITIONS_SECONDS = 10
+_POSITIONS_SECONDS = 5
 
 
 class Log(Protocol):
