@@ -26,12 +26,11 @@ from airflow_learner_provider.training.diagnosis import Reason, Trouble
 from airflow_learner_provider.training.limits import (
     Limits,
     Restart,
-    find_beginning,
     read_log_positions,
     read_restarts,
 )
 from airflow_learner_provider.training.objects import TrainingObjects, build_objects
-from airflow_learner_provider.training.observation import Observation
+from airflow_learner_provider.training.observation import Observation, find_beginning
 from airflow_learner_provider.training.outcome import Outcome, build_outcome, build_table
 from airflow_learner_provider.training.request import TrainingRequest
 from airflow_learner_provider.training.spec import OnFinish, WaitUntil

@@ -88,6 +88,8 @@ exit "$code"
 """
 
 HOLDER_SCRIPT = """trap 'exit 0' TERM INT; while :; do sleep 3600 & wait "$!"; done"""
+# Reasons of a container that never ran.
+START_ERRORS = frozenset({"StartError", "ContainerCannotRun"})
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,9 @@ class ExitRecord:
     :param message: what the learner wrote to its result file, or the last of its log on failure.
     :param started: RFC 3339 time.
     :param finished: RFC 3339 time.
+    :param held: whether the container was started again afterwards, so the pod lived on.
+    :param cut_short: whether the pod was being ended by then, so that the record proves nothing:
+        a learner that handles SIGTERM politely exits with 0 (kubernetes/kubernetes#118310).
     """
 
     exit_code: int
@@ -106,6 +111,8 @@ class ExitRecord:
     message: str
     started: str | None
     finished: str | None
+    held: bool = False
+    cut_short: bool = False
 
 
 def escape_expansion(text: str) -> str:
@@ -117,19 +124,30 @@ def escape_expansion(text: str) -> str:
 
 
 def parse_exit_record(container_status: Mapping[str, Any]) -> ExitRecord | None:
-    """Read the exit record from a container status (JSON); None while there is none."""
-    restarts = container_status.get("restartCount", 0)
-    current = container_status.get("state", {}).get("terminated")
-    # restartCount 0 is start 1: even counts are odd starts, which end with the record.
-    state = (
-        current if restarts % 2 == 0 else container_status.get("lastState", {}).get("terminated")
-    )
-    if not state:
-        return None
-    return ExitRecord(
-        exit_code=state["exitCode"],
-        reason=state.get("reason", ""),
-        message=state.get("message", ""),
-        started=state.get("startedAt"),
-        finished=state.get("finishedAt"),
-    )
+    """Read the exit record from a container status (JSON); None while there is none to be seen.
+
+    `state` is about the newest start, number `restartCount` + 1, and `lastState` about the one
+    before. While a container waits for its next start, `lastState` is about the newest.
+    """
+    newest = container_status.get("restartCount", 0) + 1
+    state = container_status.get("state", {})
+    last = container_status.get("lastState", {}).get("terminated")
+    ends = {newest: last} if "waiting" in state else {newest: state.get("terminated")}
+    ends.setdefault(newest - 1, None if "waiting" in state else last)
+    for start, end in ends.items():
+        # What could not be started counted no start.
+        if end and (start % 2 == 1 or end.get("reason") in START_ERRORS):
+            return ExitRecord(
+                exit_code=end["exitCode"],
+                reason=end.get("reason", ""),
+                message=end.get("message", ""),
+                started=_known_time(end.get("startedAt")),
+                finished=_known_time(end.get("finishedAt")),
+                held=start > 1 or newest > start,
+            )
+    return None
+
+
+def _known_time(time: str | None) -> str | None:
+    """None for the time that a runtime gives when it knows none."""
+    return None if time is None or time.startswith(("0001-", "1970-")) else time

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from typing import TypedDict
 
 from airflow_learner_provider.training.diagnosis import GRACE, Reason, Trouble
@@ -87,13 +86,6 @@ class Limits:
         troubles = [status.trouble, *(row.trouble for row in status.learners)]
         present = {(trouble.reason, trouble.ordinal) for trouble in troubles if trouble}
         self._since = {key: since for key, since in self._since.items() if key in present}
-
-
-def find_beginning(observation: Observation) -> float:
-    """When the learners of a training that is adopted were started."""
-    metadata = (observation.stateful_set or {})["metadata"]
-    created = datetime.fromisoformat(metadata["creationTimestamp"]).timestamp()
-    return max([created, *(restart["at"] for restart in read_restarts(observation))])
 
 
 def read_restarts(observation: Observation) -> list[Restart]:

@@ -6,16 +6,22 @@ healthy, but the learner in it has lost its work.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
-from airflow_learner_provider.training.completion import CONTAINER
-from airflow_learner_provider.training.naming import is_learner_of, ordinal_of
+from airflow_learner_provider.training.completion import CONTAINER, ExitRecord, parse_exit_record
+from airflow_learner_provider.training.naming import RESTARTS, is_learner_of, ordinal_of
 
 Json = Mapping[str, Any]
 
 _MOST_EVENTS = 50
+# What is kept of events that are no warnings: they say why a pod is no longer there.
+_TELLING = {"Preempted", "TaintManagerEviction"}
+# How far the clocks of two machines may be apart.
+_CLOCK_SECONDS = 2
 
 
 @dataclass
@@ -24,9 +30,12 @@ class Observation:
 
     :param name: name of the training, the StatefulSet and its Service.
     :param uid: of the StatefulSet; what belongs to another one of that name is passed over. None
-        takes whichever is there.
+        takes whichever is there, and begins anew when another one takes its place.
     :param pods: newest pod of each learner, by ordinal.
     :param lost: last state of a learner's pod that ended or was replaced while the learner ran.
+    :param records: how the learner in a pod ended, by the pod's uid; a record once seen stays.
+    :param deletions: Unix time at which a pod's deletion was asked for, by the pod's uid.
+    :param starts: times at which a pod's learner was started, by the pod's name and uid.
     :param events: newest events about the StatefulSet and its pods, by the event's name.
     """
 
@@ -36,7 +45,13 @@ class Observation:
     was_seen: bool = False
     pods: dict[int, Json] = field(default_factory=dict)
     lost: dict[int, Json] = field(default_factory=dict)
+    records: dict[str, ExitRecord] = field(default_factory=dict)
+    deletions: dict[str, float] = field(default_factory=dict)
+    starts: dict[str, dict[str, str]] = field(default_factory=dict)
     events: dict[str, Json] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._takes_any = self.uid is None
 
     def apply(self, kind: str, change: str, obj: Json) -> bool:
         """Fold one change in.
@@ -47,6 +62,7 @@ class Observation:
         """
         name, uid = obj["metadata"]["name"], obj["metadata"]["uid"]
         if kind == "StatefulSet":
+            self._make_room(change, name, uid)
             ours = name == self.name and self._is_ours(uid)
             if ours:
                 self._apply_stateful_set(change, obj)
@@ -64,18 +80,28 @@ class Observation:
                 self._apply_event(name, obj)
         return ours
 
+    def forget_learners(self) -> None:
+        """Begin anew with no learners: the group was ended in order to start again."""
+        self.pods.clear()
+        self.lost.clear()
+        self.events.clear()
+
+    def _make_room(self, change: str, name: str, uid: str) -> None:
+        """Let another StatefulSet of the name take the place of the one that was seen."""
+        if self._takes_any and name == self.name and change != "DELETED" and uid != self.uid:
+            if self.uid is not None:
+                self.forget_learners()
+            self.uid, self.stateful_set = uid, None
+
     def _apply_stateful_set(self, change: str, stateful_set: Json) -> None:
         self.was_seen = True
         if change == "DELETED":
             self.stateful_set = None
         elif not self._is_outdated(stateful_set):
             self.stateful_set = stateful_set
-
-    def _apply_event(self, name: str, event: Json) -> None:
-        self.events.pop(name, None)
-        self.events[name] = event
-        while len(self.events) > _MOST_EVENTS:
-            self.events.pop(next(iter(self.events)))
+            for ordinal, pod in list(self.lost.items()):
+                if is_of_earlier_start(self, pod):
+                    del self.lost[ordinal]
 
     def _is_ours(self, uid: str | None) -> bool:
         return self.uid is None or uid == self.uid
@@ -85,14 +111,21 @@ class Observation:
         known = (self.stateful_set or {}).get("metadata", {}).get("generation", 0)
         return bool(stateful_set["metadata"].get("generation", 0) < known)
 
-    def forget_learners(self) -> None:
-        """Begin anew with no learners: the group was ended in order to start again."""
-        self.pods.clear()
-        self.lost.clear()
-        self.events.clear()
+    def _apply_event(self, name: str, event: Json) -> None:
+        about = event["involvedObject"]
+        if event.get("reason") == "Started" and about.get("fieldPath") == _LEARNER_PATH:
+            time = event.get("lastTimestamp")
+            if time is not None:
+                self.starts.setdefault(about["name"], {})[about.get("uid", "")] = time
+        elif event.get("type") == "Warning" or event.get("reason") in _TELLING:
+            self.events.pop(name, None)
+            self.events[name] = event
+            while len(self.events) > _MOST_EVENTS:
+                self.events.pop(next(iter(self.events)))
 
     def _apply_pod(self, change: str, pod: Json) -> None:
         ordinal = ordinal_of(pod["metadata"]["name"])
+        self._note_end(pod)
         known = self.pods.get(ordinal)
         if known is not None and known["metadata"]["uid"] != pod["metadata"]["uid"]:
             self._lose(ordinal, known)
@@ -102,9 +135,45 @@ class Observation:
         else:
             self.pods[ordinal] = pod
 
+    def _note_end(self, pod: Json) -> None:
+        metadata = pod["metadata"]
+        uid = metadata["uid"]
+        if metadata.get("deletionTimestamp"):
+            # It is when the grace period ends, so the deletion was asked for earlier. In its last
+            # moments a pod gets a new one, with no grace: that says nothing about the beginning.
+            grace = metadata.get("deletionGracePeriodSeconds")
+            asked = unix_time(metadata["deletionTimestamp"]) - grace if grace else 0.0
+            self.deletions.setdefault(uid, asked)
+        status = container_status(pod)
+        record = parse_exit_record(status) if status is not None else None
+        if record is None:
+            return
+        known = self.records.setdefault(uid, replace(record, cut_short=self._cuts(pod, record)))
+        if known.cut_short and record.held:
+            self.records[uid] = replace(known, held=True, cut_short=False)
+
+    def _cuts(self, pod: Json, record: ExitRecord) -> bool:
+        """Tell whether the pod was being ended when its learner ended."""
+        if record.held or not is_ending(pod):
+            return False
+        asked = asked_to_end(self, pod)
+        if asked is None or record.finished is None:
+            return True
+        return unix_time(record.finished) >= asked
+
     def _lose(self, ordinal: int, pod: Json) -> None:
-        if has_started(pod):
+        if has_started(pod) and not is_of_earlier_start(self, pod):
             self.lost.setdefault(ordinal, pod)
+
+
+# Phases of a pod that has ended.
+ENDED = frozenset({"Failed", "Succeeded"})
+_LEARNER_PATH = f"spec.containers{{{CONTAINER}}}"
+
+
+def unix_time(time: str) -> float:
+    """Unix time of an RFC 3339 text."""
+    return datetime.fromisoformat(time).timestamp()
 
 
 def container_status(pod: Json, name: str = CONTAINER) -> Json | None:
@@ -130,11 +199,60 @@ def condition(obj: Json, kind: str) -> Json:
     return next((c for c in conditions if c["type"] == kind), {})
 
 
+def is_ending(pod: Json) -> bool:
+    """Tell whether a pod is being ended, or has ended: none of ours does by itself."""
+    return (
+        bool(pod["metadata"].get("deletionTimestamp"))
+        or pod.get("status", {}).get("phase") in ENDED
+        or condition(pod, "DisruptionTarget").get("status") == "True"
+    )
+
+
+def asked_to_end(observation: Observation, pod: Json) -> float | None:
+    """Unix time at which somebody asked for a pod's end, as far as that can be known."""
+    times = [observation.deletions.get(pod["metadata"]["uid"])]
+    disruption = condition(pod, "DisruptionTarget")
+    if disruption.get("status") == "True" and "lastTransitionTime" in disruption:
+        times.append(unix_time(disruption["lastTransitionTime"]))
+    return min((time for time in times if time is not None), default=None)
+
+
+def find_beginning(observation: Observation) -> float:
+    """Unix time at which the learners of a training were started, all of them, the last time."""
+    if observation.stateful_set is None:
+        return 0
+    metadata = observation.stateful_set["metadata"]
+    noted = json.loads((metadata.get("annotations") or {}).get(RESTARTS) or "[]")
+    created = unix_time(metadata["creationTimestamp"])
+    return max([created, *(float(restart["at"]) for restart in noted)])
+
+
+def is_of_earlier_start(observation: Observation, pod: Json) -> bool:
+    """Tell whether a pod is left from before all learners were started again."""
+    created = unix_time(pod["metadata"]["creationTimestamp"])
+    return created < find_beginning(observation) - _CLOCK_SECONDS
+
+
+def find_earlier_pod(observation: Observation, pod: Json) -> str | None:
+    """The uid of an earlier pod of the same learner whose command had begun, if there was one.
+
+    It shows what nobody watched. An earlier training of the same name was gone before this one's
+    StatefulSet was created.
+    """
+    begun = find_beginning(observation)
+    until = unix_time(pod["metadata"]["creationTimestamp"])
+    for uid, time in observation.starts.get(pod["metadata"]["name"], {}).items():
+        if uid != pod["metadata"]["uid"] and begun < unix_time(time) <= until:
+            return uid
+    return None
+
+
 def warnings_about(observation: Observation, obj: Json) -> list[Json]:
     """Warnings about an object, oldest first; not those about an earlier one of its name."""
-    return [
+    warnings = [
         event
         for event in observation.events.values()
         if event["involvedObject"].get("uid") == obj["metadata"]["uid"]
         and event.get("type") == "Warning"
     ]
+    return sorted(warnings, key=lambda event: event.get("lastTimestamp") or "")

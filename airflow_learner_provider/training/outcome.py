@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, TypedDict
@@ -21,19 +22,22 @@ from airflow_learner_provider.exceptions import (
 from airflow_learner_provider.training.diagnosis import (
     Reason,
     Trouble,
+    name_signal,
 )
 from airflow_learner_provider.training.observation import Observation, condition
-from airflow_learner_provider.training.status import (
-    Learner,
-    Phase,
-    Status,
-    is_collateral,
+from airflow_learner_provider.training.status import Learner, Phase, Status
+
+_COLUMNS = (
+    *("ordinal", "exit_code", "signal", "reason", "node", "restarts"),
+    *("started", "finished", "message"),
 )
+_LONGEST_CELL = 100
 
 # What a person can do about it, by reason.
 REMEDIES: dict[Reason, str] = {
     Reason.EXIT_CODE: "See the learner's log above.",
-    Reason.SIGNAL: "See the learner's log above; SIGKILL without OOMKilled comes from outside.",
+    Reason.SIGNAL: "See the learner's log above; SIGTERM, and SIGKILL without OOMKilled, come from "
+    "outside.",
     Reason.OOM_KILLED: "Raise memory=, or make the batch or the model smaller.",
     Reason.IMAGE_NAME: "Correct image=.",
     Reason.IMAGE_NOT_FOUND: "Check the name and tag in image=, and that the image was pushed.",
@@ -41,16 +45,19 @@ REMEDIES: dict[Reason, str] = {
     Reason.IMAGE_UNAVAILABLE: "Check that the registry can be reached from the nodes.",
     Reason.CONTAINER_CONFIG: "Check the Secrets and ConfigMaps that the pod template names, and "
     "that the image has bash.",
-    Reason.CRASH_LOOP: "See the container's log.",
+    Reason.CRASH_LOOP: "See that container's log.",
     Reason.INIT_CONTAINER: "See the init container's log.",
     Reason.EVICTED: "The node ran short of a resource; raise requests, or retry.",
     Reason.PREEMPTED: "A pod of higher priority took the place; retry, or raise the priority.",
     Reason.NODE_LOST: "The node failed; retry.",
+    Reason.NODE_NOT_READY: "The node fails, or cannot be reached; retry.",
     Reason.UNSCHEDULABLE: "Ask for less (cpus=, memory=, gpus=, learners=), free the cluster, or "
     "raise ready_timeout=.",
     Reason.QUOTA: "Ask for less, free the namespace, or raise its ResourceQuota.",
     Reason.ADMISSION: "The cluster's admission refuses the pods; change what it names.",
     Reason.SERVICE_ACCOUNT: "Create the service account, or correct it in pod_template=.",
+    Reason.VOLUME_NOT_FOUND: "Create the claim, Secret, ConfigMap or directory, or correct its "
+    "name.",
     Reason.VOLUME: "Check the volume: claim, host path, Secret or driver.",
     Reason.NOT_READY: "Check the readiness probe, or raise ready_timeout=.",
     Reason.DELETED: "Somebody deleted it; clear the task to run it again.",
@@ -62,7 +69,6 @@ REMEDIES: dict[Reason, str] = {
 _ERRORS: dict[Reason, type[TrainingFailedError]] = {
     Reason.EXIT_CODE: LearnerExitError,
     Reason.SIGNAL: LearnerExitError,
-    Reason.CRASH_LOOP: LearnerExitError,
     Reason.INIT_CONTAINER: LearnerExitError,
     Reason.OOM_KILLED: LearnerOutOfMemoryError,
     Reason.IMAGE_NAME: LearnerImageError,
@@ -72,12 +78,15 @@ _ERRORS: dict[Reason, type[TrainingFailedError]] = {
     Reason.CONTAINER_CONFIG: LearnerConfigError,
     Reason.ADMISSION: LearnerConfigError,
     Reason.SERVICE_ACCOUNT: LearnerConfigError,
-    Reason.VOLUME: LearnerConfigError,
+    Reason.VOLUME_NOT_FOUND: LearnerConfigError,
     Reason.EVICTED: LearnerDisruptedError,
     Reason.PREEMPTED: LearnerDisruptedError,
     Reason.NODE_LOST: LearnerDisruptedError,
+    Reason.NODE_NOT_READY: LearnerDisruptedError,
     Reason.UNSCHEDULABLE: TrainingNotReadyError,
     Reason.QUOTA: TrainingNotReadyError,
+    Reason.VOLUME: TrainingNotReadyError,
+    Reason.CRASH_LOOP: TrainingNotReadyError,
     Reason.NOT_READY: TrainingNotReadyError,
     Reason.DELETED: TrainingRemovedError,
     Reason.SCALED: TrainingRemovedError,
@@ -154,12 +163,12 @@ def describe(observation: Observation, status: Status, trouble: Trouble, *, name
 def describe_unready(status: Status, *, seconds: float) -> Trouble:
     """The trouble of a start that took too long: every learner that is not up, and why.
 
-    Its reason is that of the first such learner.
+    Its reason is that of the first such learner of which more is known than that it is not ready.
     """
     down = [row for row in status.learners if not row.ready and not row.succeeded]
     words = [f"learner {row.ordinal}: {_why_down(row)}" for row in down]
-    troubles = [row.trouble for row in down if row.trouble is not None]
-    reason = troubles[0].reason if troubles else Reason.NOT_READY
+    reasons = [row.trouble.reason for row in down if row.trouble is not None]
+    reason = next((r for r in reasons if r is not Reason.NOT_READY), Reason.NOT_READY)
     up = len(status.learners) - len(down)
     said = f"{up} of {len(status.learners)} learners were ready after {seconds:.0f} s"
     return Trouble(reason, "; ".join([said, *words]))
@@ -172,18 +181,24 @@ def _why_down(row: Learner) -> str:
 
 
 def build_table(learners: Sequence[dict[str, Any]]) -> list[str]:
-    """Lay the learners' rows out as a table for the task log."""
-    columns = ("ordinal", "exit_code", "reason", "node", "restarts", "started", "finished")
-    cells = [columns, *([_cell(row[column]) for column in columns] for row in learners)]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
+    """Lay the learners' rows out as a table for the task log, each message on one line."""
+    cells = [_COLUMNS, *([_cell(row, column) for column in _COLUMNS] for row in learners)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(_COLUMNS))]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in cells
     ]
 
 
-def _cell(value: Any) -> str:
-    return "-" if value is None or value == "" else str(value)
+def _cell(row: dict[str, Any], column: str) -> str:
+    value = row[column]
+    if value is None or value == "":
+        return "-"
+    if column == "message":
+        return textwrap.shorten(value, _LONGEST_CELL, placeholder=" ...")
+    if column == "reason" and row["collateral"]:
+        return f"{value} (collateral)"
+    return str(value)
 
 
 def _build_row(row: Learner) -> dict[str, Any]:
@@ -196,9 +211,10 @@ def _build_row(row: Learner) -> dict[str, Any]:
     return {
         "ordinal": row.ordinal,
         "exit_code": record.exit_code if record is not None else None,
+        "signal": name_signal(record) if record is not None else None,
         "reason": reason,
         "message": row.trouble.message.strip() if row.trouble is not None else "",
-        "collateral": is_collateral(row),
+        "collateral": row.collateral,
         "node": row.node,
         "restarts": row.restarts,
         "started": row.started,

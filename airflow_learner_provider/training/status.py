@@ -7,29 +7,37 @@ out of it, and conditions hold the texts "True" and "False".
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from airflow_learner_provider.training.completion import ExitRecord, parse_exit_record
+from airflow_learner_provider.training.completion import ExitRecord
 from airflow_learner_provider.training.diagnosis import (
     GRACE,
     Reason,
     Trouble,
+    explain_earlier_pod,
     explain_ended_pod,
     explain_missing_pod,
     explain_waiting,
     judge_record,
+    name_signal,
 )
 from airflow_learner_provider.training.observation import (
+    ENDED,
     Json,
     Observation,
+    asked_to_end,
     condition,
     container_status,
+    is_of_earlier_start,
+    unix_time,
+    warnings_about,
 )
+
+# Signals that most often follow on another learner's failure, the least telling last.
+_FOLLOWS_ON = ("SIGABRT", "SIGTERM")
 
 
 class Phase(StrEnum):
@@ -47,6 +55,8 @@ class Learner:
 
     :param record: how its command ended, once it has.
     :param trouble: what keeps it from starting, or ended it.
+    :param failed: Unix time of that end; 0 when it did not come to a beginning.
+    :param collateral: whether it failed because another learner had, as far as can be told.
     """
 
     ordinal: int
@@ -58,6 +68,8 @@ class Learner:
     started: str | None = None
     record: ExitRecord | None = None
     trouble: Trouble | None = None
+    failed: float = 0
+    collateral: bool = False
 
     @property
     def succeeded(self) -> bool:
@@ -92,22 +104,22 @@ def compute_status(observation: Observation, *, learners: int) -> Status:
     """
     stateful_set = observation.stateful_set
     rows = [compute_learner(observation, ordinal) for ordinal in range(learners)]
-    troubles = [row.trouble for row in rows if row.trouble is not None]
+    if not rows or (stateful_set is None and not observation.was_seen):
+        return Status(Phase.PENDING, rows)
     if all(row.succeeded for row in rows):
         return Status(Phase.SUCCEEDED, rows, ready=True)
-    if stateful_set is None and observation.was_seen:
-        gone = Trouble(Reason.DELETED, f"StatefulSet {observation.name} was deleted from outside")
-        return Status(Phase.FAILED, rows, trouble=gone)
-    if stateful_set is None:
-        return Status(Phase.PENDING, rows)
-    scaled = _compute_scaled(observation, learners=learners)
-    final = [trouble for trouble in troubles if trouble.reason not in GRACE]
-    if scaled is not None or final:
-        root = scaled or find_root_cause(rows)
-        return Status(Phase.FAILED, rows, trouble=root)
+    root = find_root_cause(rows)
+    trouble = root.trouble if root is not None else None
+    removed = _explain_removal(observation, learners=learners)
+    if removed is not None and (trouble is None or trouble.reason is Reason.DELETED):
+        trouble = removed
+    if trouble is not None or stateful_set is None:
+        rows = [replace(row, collateral=is_collateral(row, root)) for row in rows]
+        return Status(Phase.FAILED, rows, trouble=trouble)
     ready = is_ready(stateful_set, rows)
     phase = Phase.RUNNING if ready else Phase.PENDING
-    return Status(phase, rows, ready=ready, trouble=troubles[0] if troubles else None)
+    passing = next((row.trouble for row in rows if row.trouble is not None), None)
+    return Status(phase, rows, ready=ready, trouble=passing)
 
 
 def is_ready(stateful_set: Json, rows: Sequence[Learner]) -> bool:
@@ -128,102 +140,110 @@ def is_ready(stateful_set: Json, rows: Sequence[Learner]) -> bool:
     return all(row.succeeded or (row.ready and row.restarts == 0) for row in rows)
 
 
-def find_root_cause(rows: Sequence[Learner]) -> Trouble | None:
-    """The trouble of the learner that failed first; the others may have died because of it.
+def find_root_cause(rows: Sequence[Learner]) -> Learner | None:
+    """The learner that failed first; the others may have died because of it.
 
     A learner that was ended by SIGTERM was ended by somebody, so it comes after those that were
-    not, whatever the clock says: times have a resolution of one second.
+    not, whatever the clock says. Times have a resolution of one second: of the failures of one
+    second the most telling comes first.
     """
     failed = [row for row in rows if row.trouble is not None and row.trouble.reason not in GRACE]
-    if not failed:
-        return None
 
-    def order(row: Learner) -> tuple[bool, str, int]:
-        finished = row.record.finished if row.record is not None else None
-        return is_collateral(row), finished or "", row.ordinal
+    def order(row: Learner) -> tuple[bool, float, int, int]:
+        return _signal(row) == "SIGTERM", row.failed, _rank(row), row.ordinal
 
-    return min(failed, key=order).trouble
+    return min(failed, key=order, default=None)
 
 
-def is_collateral(row: Learner) -> bool:
-    """Tell whether a learner was ended from outside, most likely because another one failed."""
-    terminated = 128 + signal.SIGTERM
-    return row.record is not None and row.record.exit_code == terminated
+def is_collateral(row: Learner, root: Learner | None) -> bool:
+    """Tell whether a learner failed because another one had: SIGTERM, or an end that came later.
+
+    What says itself why, such as OOMKilled or an eviction, is nobody else's fault.
+    """
+    if root is None or row.ordinal == root.ordinal or _rank(row) == 0:
+        return False
+    return _signal(row) == "SIGTERM" or (row.failed, _rank(row)) > (root.failed, _rank(root))
+
+
+def _rank(row: Learner) -> int:
+    """How telling a failure is; 0 is the most."""
+    if row.trouble is None or row.trouble.reason not in {Reason.EXIT_CODE, Reason.SIGNAL}:
+        return 0
+    if row.trouble.reason is Reason.EXIT_CODE:
+        return 2
+    name = _signal(row)
+    return 3 + _FOLLOWS_ON.index(name) if name in _FOLLOWS_ON else 1
+
+
+def _signal(row: Learner) -> str | None:
+    ended_by_signal = row.trouble is not None and row.trouble.reason is Reason.SIGNAL
+    return name_signal(row.record) if ended_by_signal and row.record is not None else None
 
 
 def compute_learner(observation: Observation, ordinal: int) -> Learner:
     """Reduce what was seen of one learner to its row."""
-    pod = observation.pods.get(ordinal)
     lost = observation.lost.get(ordinal)
+    pod = lost or observation.pods.get(ordinal)
     name = f"{observation.name}-{ordinal}"
-    if lost is not None:
-        return _compute_lost(lost, ordinal)
-    if pod is None:
+    if pod is None or is_of_earlier_start(observation, pod):
         return Learner(ordinal, name, trouble=explain_missing_pod(observation, ordinal))
-    status = container_status(pod)
-    row = Learner(
-        ordinal,
-        name,
-        ready=condition(pod, "Ready").get("status") == "True",
-        node=pod.get("spec", {}).get("nodeName"),
-    )
-    if status is not None:
-        row = _with_container(row, status)
-    if pod["metadata"].get("deletionTimestamp") or pod.get("status", {}).get("phase") == "Failed":
-        # The record of a pod that is being ended proves nothing: a learner that handles SIGTERM
-        # politely exits with 0 (kubernetes/kubernetes#118310).
-        ended_before = row.record is not None and _ended_before_deletion(row.record, pod)
-        if not ended_before and (row.running or row.record is not None):
-            return replace(row, ready=False, trouble=explain_ended_pod(pod, ordinal))
-    if row.record is not None:
-        return replace(row, trouble=judge_record(row.record, ordinal))
-    trouble = explain_waiting(observation, pod, status, ordinal)
+    row = _build_learner(observation, pod, ordinal)
+    if row.record is not None and not row.record.cut_short:
+        trouble = judge_record(row.record, ordinal, warnings_about(observation, pod))
+        return replace(row, trouble=trouble, failed=_finished(row) if trouble else 0)
+    # A pod that is only marked for disruption may still be spared.
+    ends = pod["metadata"].get("deletionTimestamp") or pod["status"].get("phase") in ENDED
+    if lost is not None or row.record is not None or (row.running and ends):
+        trouble = explain_ended_pod(pod, ordinal)
+        failed = asked_to_end(observation, pod) or _finished(row)
+        return replace(row, ready=False, running=False, trouble=trouble, failed=failed)
+    trouble = explain_earlier_pod(observation, pod, ordinal)
+    if trouble is None and row.running and row.restarts % 2 == 1:
+        said = "was started again, and how its command ended is not known"
+        trouble = Trouble(Reason.NODE_LOST, said, ordinal)
+    if trouble is None:
+        trouble = explain_waiting(observation, pod, container_status(pod), ordinal)
     return replace(row, trouble=trouble)
 
 
+def _finished(row: Learner) -> float:
+    finished = row.record.finished if row.record is not None else None
+    return unix_time(finished) if finished is not None else 0
+
+
+def _build_learner(observation: Observation, pod: Json, ordinal: int) -> Learner:
+    status = container_status(pod)
+    row = Learner(
+        ordinal,
+        pod["metadata"]["name"],
+        ready=condition(pod, "Ready").get("status") == "True",
+        node=pod.get("spec", {}).get("nodeName"),
+        record=observation.records.get(pod["metadata"]["uid"]),
+    )
+    return row if status is None else _with_container(row, status)
+
+
 def _with_container(row: Learner, status: Json) -> Learner:
-    state = status.get("state", {})
-    running = state.get("running") or {}
-    record = parse_exit_record(status)
-    started = record.started if record is not None else running.get("startedAt")
-    # Restarts of the holder are not the learner's: its command runs once.
-    restarts = 0 if record is not None else status.get("restartCount", 0)
+    running = status.get("state", {}).get("running") or {}
+    if row.record is not None:
+        # Restarts of the holder are not the learner's: its command runs once.
+        return replace(row, started=row.record.started)
     return replace(
         row,
-        running=bool(running) and record is None,
-        restarts=restarts,
-        started=started,
-        record=record,
+        running=bool(running),
+        restarts=status.get("restartCount", 0),
+        started=running.get("startedAt"),
     )
 
 
-def _compute_lost(pod: Json, ordinal: int) -> Learner:
-    row = Learner(ordinal, pod["metadata"]["name"], node=pod.get("spec", {}).get("nodeName"))
-    status = container_status(pod)
-    if status is not None:
-        row = replace(_with_container(row, status), running=False)
-    if row.record is not None and _ended_before_deletion(row.record, pod):
-        return replace(row, trouble=judge_record(row.record, ordinal))
-    return replace(row, trouble=explain_ended_pod(pod, ordinal))
-
-
-def _ended_before_deletion(record: ExitRecord, pod: Json) -> bool:
-    deleted = pod["metadata"].get("deletionTimestamp")
-    if deleted is None:
-        return not condition(pod, "DisruptionTarget")
-    # deletionTimestamp is when the grace period ends, so the deletion was asked for earlier.
-    grace = pod["metadata"].get("deletionGracePeriodSeconds") or 0
-    return record.finished is not None and _seconds(record.finished) < _seconds(deleted) - grace
-
-
-def _seconds(time: str) -> float:
-    return datetime.fromisoformat(time).timestamp()
-
-
-def _compute_scaled(observation: Observation, *, learners: int) -> Trouble | None:
-    wanted = (observation.stateful_set or {}).get("spec", {}).get("replicas", 1)
-    started = bool(observation.lost) or bool(observation.pods)
-    if wanted == learners or (wanted == 0 and not started):
-        return None  # with 0 it was created and not started yet
-    said = f"StatefulSet {observation.name} was scaled to {wanted} from outside"
-    return Trouble(Reason.SCALED, said)
+def _explain_removal(observation: Observation, *, learners: int) -> Trouble | None:
+    """Say how somebody removed the training, or a part of it, from outside."""
+    stateful_set = observation.stateful_set
+    name = observation.name
+    if stateful_set is None or stateful_set["metadata"].get("deletionTimestamp"):
+        return Trouble(Reason.DELETED, f"StatefulSet {name} was deleted from outside")
+    wanted = stateful_set["spec"].get("replicas", 1)
+    pods = [pod for pod in observation.pods.values() if not is_of_earlier_start(observation, pod)]
+    if wanted == learners or (wanted == 0 and not pods and not observation.lost):
+        return None  # with 0 it was created, or is started again, and has no learners yet
+    return Trouble(Reason.SCALED, f"StatefulSet {name} was scaled to {wanted} from outside")
