@@ -36,8 +36,8 @@ _RESOURCES = {
     "Pod": ("api/v1", "pods"),
     "Service": ("api/v1", "services"),
     "Secret": ("api/v1", "secrets"),
-    "ConfigMap": ("api/v1", "configmaps"),
     "Event": ("api/v1", "events"),
+    "SelfSubjectRulesReview": ("apis/authorization.k8s.io/v1", "selfsubjectrulesreviews"),
 }
 _VERBS = {"POST": "create", "GET": "get", "PATCH": "patch", "DELETE": "delete"}
 # So that a storm of new trainings does not run into the API server's own limits.
@@ -255,12 +255,18 @@ def _content_type(method: str) -> str:
     return "application/merge-patch+json" if method == "PATCH" else "application/json"
 
 
+def resource_of(kind: str) -> tuple[str, str]:
+    """API group and resource of a kind, as a Role names them."""
+    path, resource = _RESOURCES[kind]
+    return (path.split("/")[1] if path.startswith("apis/") else ""), resource
+
+
 def _path(
     kind: str, namespace: str, name: str | None = None, subresource: str | None = None
 ) -> str:
     group, resource = _RESOURCES[kind]
-    parts = [group, "namespaces", namespace, resource, name, subresource]
-    return "/".join(part for part in parts if part)
+    where = f"namespaces/{namespace}" if namespace else ""
+    return "/".join(part for part in (group, where, resource, name, subresource) if part)
 
 
 def _describe(
@@ -271,7 +277,7 @@ def _describe(
 
 
 def _namespace_of(manifest: Json) -> str:
-    namespace: str = manifest["metadata"]["namespace"]
+    namespace: str = manifest["metadata"].get("namespace", "")
     return namespace
 
 

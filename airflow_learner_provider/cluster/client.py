@@ -45,18 +45,12 @@ async def create_or_adopt(api: Api, objects: TrainingObjects, owner: Owner) -> t
     :return: the StatefulSet as stored, and whether it was created now.
     :raises ObjectConflictError: an object of that name is not ours; it is left as it is.
     :raises LearnerError: a predecessor does not go away.
-    :raises ApiError: as the API server said it; what this call made is deleted.
+    :raises ApiError: as the API server said it; what was made is for `release` to delete.
     """
     stateful_set, created = await _claim(api, objects, owner)
-    try:
-        for manifest in objects.owned:
-            await _create_owned(api, manifest, stateful_set)
-        return await scale(api, stateful_set, objects.learners), created
-    except Exception:
-        if created:
-            # The first error is the one to tell; a second one here is only logged.
-            await _delete_quietly(api, objects, owner)
-        raise
+    for manifest in objects.owned:
+        await _create_owned(api, manifest, stateful_set)
+    return await scale(api, stateful_set, objects.learners), created
 
 
 async def _claim(api: Api, objects: TrainingObjects, owner: Owner) -> tuple[Json, bool]:
@@ -145,13 +139,6 @@ async def scale(api: Api, stateful_set: Json, learners: int) -> Json:
     # The uid is a precondition: a StatefulSet that took this one's place is left alone.
     patch = {"metadata": {"uid": metadata["uid"]}, "spec": {"replicas": learners}}
     return await api.patch(_SET, metadata["namespace"], metadata["name"], patch)
-
-
-async def _delete_quietly(api: Api, objects: TrainingObjects, owner: Owner) -> None:
-    try:
-        await release(api, objects.namespace, objects.name, owner)
-    except LearnerError as e:
-        log.warning("StatefulSet %s/%s was left behind: %s", objects.namespace, objects.name, e)
 
 
 async def release(api: Api, namespace: str, name: str, owner: Owner) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import Any, Protocol
 
+from airflow_learner_provider.cluster.api import Api
 from airflow_learner_provider.cluster.client import (
     create_or_adopt,
     keeps_restart_policy,
@@ -20,6 +21,7 @@ from airflow_learner_provider.cluster.client import (
 )
 from airflow_learner_provider.cluster.connection import Connection
 from airflow_learner_provider.cluster.logs import LogCopier
+from airflow_learner_provider.cluster.rights import check_rights
 from airflow_learner_provider.cluster.watch import Subscription, Watch
 from airflow_learner_provider.exceptions import InvalidSpecError, LearnerError
 from airflow_learner_provider.training.diagnosis import Reason, Trouble
@@ -29,6 +31,7 @@ from airflow_learner_provider.training.limits import (
     read_log_positions,
     read_restarts,
 )
+from airflow_learner_provider.training.naming import Owner
 from airflow_learner_provider.training.objects import TrainingObjects, build_objects
 from airflow_learner_provider.training.observation import Observation, find_beginning
 from airflow_learner_provider.training.outcome import Outcome, build_outcome, build_table
@@ -62,44 +65,63 @@ async def run_training(connection: Connection, request: TrainingRequest, log: Lo
     :raises InvalidSpecError: the spec cannot be built; nothing was sent to the cluster.
     :raises LearnerError: it cannot be created or followed; what was made is deleted.
     """
-    objects = await _build(connection, request)
+    objects = await _build(connection, request, native=request.spec.completion != "wrapper")
     async with connection.watch(objects.namespace) as watch:
-        stateful_set, created = await create_or_adopt(connection.api, objects, request.owner)
-        log.info(
-            "%s StatefulSet %s/%s with %d learners",
-            "Created" if created else "Adopted",
-            objects.namespace,
-            objects.name,
-            objects.learners,
-        )
-        uid = stateful_set["metadata"]["uid"]
-        observation = Observation(objects.name, uid, stateful_set, was_seen=True)
         try:
+            owned = {manifest["kind"] for manifest in objects.owned}
+            await check_rights(connection.api, objects.namespace, owned)
+            objects = await _fit(connection, request, objects)
+            stateful_set, created = await create_or_adopt(connection.api, objects, request.owner)
+            log.info(
+                "%s StatefulSet %s/%s with %d learners",
+                "Created" if created else "Adopted",
+                objects.namespace,
+                objects.name,
+                objects.learners,
+            )
+            uid = stateful_set["metadata"]["uid"]
+            observation = Observation(objects.name, uid, stateful_set, was_seen=True)
             run = _Run(connection, request, objects, observation, log, created=created)
             return await run.to_the_end(watch)
-        except Exception:
-            await release(connection.api, objects.namespace, objects.name, request.owner)
+        except Exception as e:
+            await _release_after(e, connection.api, objects, request.owner)
             raise
 
 
-async def _build(connection: Connection, request: TrainingRequest) -> TrainingObjects:
-    """Build the objects, for native completion where the cluster knows it."""
-    namespace = (await connection.api.credentials()).namespace
+async def _release_after(
+    error: Exception, api: Api, objects: TrainingObjects, owner: Owner
+) -> None:
+    """Delete what a try holds after an error, which stays the one to tell.
 
-    async def build(*, native: bool) -> TrainingObjects:
-        # In a thread: the first call imports the models, which takes seconds.
-        return await asyncio.to_thread(
-            build_objects,
-            request.spec,
-            request.owner,
-            namespace=namespace,
-            version=request.version,
-            native=native,
-        )
+    It says as well when something could not be deleted.
+    """
+    try:
+        await release(api, objects.namespace, objects.name, owner)
+    except LearnerError as e:
+        where = f"StatefulSet {objects.namespace}/{objects.name}"
+        error.args = (f"{error}; {where} and what it owns may be left behind: {e}",)
 
+
+async def _build(
+    connection: Connection, request: TrainingRequest, *, native: bool
+) -> TrainingObjects:
+    # In a thread: the first call imports the models, which takes seconds.
+    return await asyncio.to_thread(
+        build_objects,
+        request.spec,
+        request.owner,
+        namespace=(await connection.api.credentials()).namespace,
+        version=request.version,
+        native=native,
+    )
+
+
+async def _fit(
+    connection: Connection, request: TrainingRequest, objects: TrainingObjects
+) -> TrainingObjects:
+    """Return the objects as the cluster can have them: native completion where it knows it."""
     if request.spec.completion == "wrapper":
-        return await build(native=False)
-    objects = await build(native=True)
+        return objects
     if connection.keeps_restart_policy is None:
         connection.keeps_restart_policy = await keeps_restart_policy(connection.api, objects)
     if connection.keeps_restart_policy:
@@ -109,7 +131,7 @@ async def _build(connection: Connection, request: TrainingRequest) -> TrainingOb
             "completion: this cluster drops restartPolicy from containers (feature gate "
             "ContainerRestartRules), so the command has to be one text for the image's bash"
         )
-    return await build(native=False)
+    return await _build(connection, request, native=False)
 
 
 class _Run:
@@ -164,8 +186,9 @@ class _Run:
             self._api,
             self._objects.namespace,
             self._observation,
-            lambda ordinal, line: self._log.info("[%d] %s", ordinal, line),
-            read_log_positions(self._observation),
+            write=lambda ordinal, line: self._log.info("[%d] %s", ordinal, line),
+            warn=self._log.warning,
+            positions=read_log_positions(self._observation),
         )
         keeper = asyncio.create_task(self._keep_positions(logs))
         try:

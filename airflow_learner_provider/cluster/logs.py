@@ -27,6 +27,7 @@ class LogCopier:
     """Copies every learner's log, line by line, from its beginning or from where it was left.
 
     :param write: is given the ordinal and the line.
+    :param warn: is told, once, when the logs may not be read.
     :param positions: time of the last line that was copied from each learner, kept up to date.
     """
 
@@ -35,7 +36,9 @@ class LogCopier:
         api: Api,
         namespace: str,
         observation: Observation,
+        *,
         write: Callable[[int, str], None],
+        warn: Callable[[str], object],
         positions: dict[int, str],
     ) -> None:
         self.positions = positions
@@ -43,6 +46,8 @@ class LogCopier:
         self._namespace = namespace
         self._observation = observation
         self._write = write
+        self._warn = warn
+        self._is_refused = False
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
     def update(self) -> None:
@@ -75,6 +80,11 @@ class LogCopier:
             try:
                 await self._copy_once(pod["metadata"]["name"], ordinal, previous=ended)
             except ApiError as e:
+                if e.status == 403:
+                    if not self._is_refused:
+                        self._is_refused = True
+                        self._warn(f"The learners' output is not shown: {e}")
+                    return
                 log.debug("%s; trying again", e)
             else:
                 current = self._observation.pods.get(ordinal)

@@ -27,6 +27,7 @@ from dev.airflow.access import Admin, build_connection
 from dev.airflow.rest import Json, Run
 from dev.airflow.server import Airflow
 from dev.airflow.settings import AirflowError
+from tests.cluster.core import Core
 
 CONNECTION = "kubernetes_default"
 TEST_SECONDS = 300
@@ -135,6 +136,12 @@ def role_kubeconfig(admin: Admin, namespace: str, tmp_path: Path) -> Path:
     path = tmp_path / "role-kubeconfig.json"
     path.write_text(json.dumps(admin.create_role_kubeconfig(namespace)))
     return path
+
+
+@pytest.fixture
+def core(namespace: str, role_kubeconfig: Path, tiny_image: str) -> Core:
+    """Trainings without an Airflow around them."""
+    return Core(namespace, role_kubeconfig, tiny_image)
 
 
 @pytest.fixture

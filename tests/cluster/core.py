@@ -1,0 +1,117 @@
+"""Trainings on the cluster without an Airflow around them: what a worker and a triggerer run."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_learner_provider.cluster.connection import Connection, connect
+from airflow_learner_provider.cluster.credentials import ClusterSettings
+from airflow_learner_provider.cluster.follow import run_training
+from airflow_learner_provider.training.naming import Owner
+from airflow_learner_provider.training.request import TrainingRequest
+from airflow_learner_provider.training.spec import parse_training_spec
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from airflow_learner_provider.training.outcome import Outcome
+
+
+@dataclass
+class TaskLog:
+    """A task's log: what was written to it, line by line."""
+
+    lines: list[str] = field(default_factory=list)
+
+    def info(self, message: str, /, *args: Any) -> None:
+        """Keep something that goes as it should."""
+        self.lines += (message % args if args else message).splitlines()
+
+    warning = info
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return "\n".join(self.lines)
+
+
+@dataclass
+class Core:
+    """Runs trainings in a namespace with exactly the Role's rights.
+
+    :param log: of all trainings that are run here.
+    """
+
+    namespace: str
+    kubeconfig: Path
+    image: str
+    log: TaskLog = field(default_factory=TaskLog)
+
+    def request(
+        self, *, owner: Owner | None = None, deadline: float | None = None, **spec: Any
+    ) -> TrainingRequest:
+        """Ask for a training: by default two small learners, in a new task's first try."""
+        values = {
+            "learners": 2,
+            "image": self.image,
+            "cpus": "20m",
+            "memory": "64Mi",
+            "ready_timeout": 60,
+            "namespace": self.namespace,
+        }
+        return TrainingRequest(
+            parse_training_spec(values | spec), owner or new_owner(), deadline, "0"
+        )
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[Connection]:
+        """Give a connection to the cluster."""
+        async with connect(ClusterSettings(kube_config_path=str(self.kubeconfig))) as connection:
+            yield connection
+
+    async def run(self, request: TrainingRequest | None = None, /, **spec: Any) -> Outcome:
+        """Run a training to its end."""
+        async with self.connect() as connection:
+            return await run_training(connection, request or self.request(**spec), self.log)
+
+
+def new_owner(**more: Any) -> Owner:
+    """The first try of a task of its own, in a triggerer."""
+    owner = Owner(
+        dag_id="core",
+        task_id="train",
+        run_id=uuid.uuid4().hex,
+        map_index=-1,
+        try_number=1,
+        task_instance_id=uuid.uuid4().hex,
+        durable=False,
+    )
+    return replace(owner, **more)
+
+
+async def until(look: Callable[[], Any], *, seconds: float = 30, pause: float = 0.1) -> Any:
+    """Look, in a thread, until there is something, and return it."""
+    deadline = time.monotonic() + seconds
+    while not (found := await asyncio.to_thread(look)):
+        assert time.monotonic() < deadline, f"not so after {seconds} s"
+        await asyncio.sleep(pause)
+    return found
+
+
+@asynccontextmanager
+async def meanwhile(coroutine: Coroutine[Any, Any, Any]) -> AsyncIterator[asyncio.Task[Any]]:
+    """Run something beside the block; it is cancelled when the block fails."""
+    task = asyncio.create_task(coroutine)
+    try:
+        yield task
+    finally:
+        if not task.done():
+            task.cancel()
+        await asyncio.wait([task])
