@@ -47,7 +47,7 @@ REMEDIES: dict[Reason, str] = {
     "that the image has bash.",
     Reason.CRASH_LOOP: "See that container's log.",
     Reason.INIT_CONTAINER: "See the init container's log.",
-    Reason.EVICTED: "The node ran short of a resource; raise requests, or retry.",
+    Reason.EVICTED: "The node ran short of a resource, or was drained; raise requests, or retry.",
     Reason.PREEMPTED: "A pod of higher priority took the place; retry, or raise the priority.",
     Reason.NODE_LOST: "The node failed; retry.",
     Reason.NODE_NOT_READY: "The node fails, or cannot be reached; retry.",
@@ -63,10 +63,11 @@ REMEDIES: dict[Reason, str] = {
     Reason.DELETED: "Somebody deleted it; clear the task to run it again.",
     Reason.SCALED: "Somebody scaled it; clear the task to run it again.",
     Reason.TIMEOUT: "Raise execution_timeout=.",
+    Reason.KILLED: "Clear the task to run it again.",
 }
 
-
-_ERRORS: dict[Reason, type[TrainingFailedError]] = {
+# The exception that stands for it.
+ERRORS: dict[Reason, type[TrainingFailedError]] = {
     Reason.EXIT_CODE: LearnerExitError,
     Reason.SIGNAL: LearnerExitError,
     Reason.INIT_CONTAINER: LearnerExitError,
@@ -147,7 +148,7 @@ def build_outcome(
 
 def build_error(outcome: Outcome) -> TrainingFailedError:
     """The exception that stands for a failed outcome."""
-    kind = _ERRORS.get(Reason(outcome["reason"]), TrainingFailedError)
+    kind = ERRORS[Reason(outcome["reason"])]
     return kind(outcome["message"], outcome=outcome)
 
 
@@ -155,9 +156,8 @@ def describe(observation: Observation, status: Status, trouble: Trouble, *, name
     """Say which learner, what, and what to do."""
     where = f"training {namespace}/{observation.name}"
     who = "" if trouble.ordinal is None else f" learner {trouble.ordinal}"
-    words = f"{where}:{who} {trouble.message.strip()} [{trouble.reason}]."
-    remedy = REMEDIES.get(trouble.reason)
-    return f"{words} {remedy}" if remedy else words
+    said = f"{trouble.message.strip()} [{trouble.reason}]"
+    return f"{where}:{who} {said}. {REMEDIES[trouble.reason]}"
 
 
 def describe_unready(status: Status, *, seconds: float) -> Trouble:
