@@ -1,15 +1,19 @@
-"""From an Airflow connection of type `kubernetes` to the settings of a cluster."""
+"""From Airflow connections to a cluster's settings, and to accounts at stores and registries."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
     from airflow_learner_provider.cluster.credentials import ClusterSettings
+    from airflow_learner_provider.training.accounts import Account
 
 DEFAULT_CONN_ID = "kubernetes_default"
 _EXCLUSIVE = ("in_cluster", "kube_config_path", "kube_config")
@@ -52,6 +56,35 @@ class LearnerHook(BaseHook):
                 f"kubernetes_conn_id: there is no connection {self.kubernetes_conn_id!r}"
             )
         return parse_extra({})
+
+
+def read_accounts(conn_ids: Iterable[str]) -> dict[str, Account]:
+    """Read connections in a worker.
+
+    :raises AirflowNotFoundException: there is no connection of that id.
+    """
+    return {conn_id: parse_account(BaseHook.get_connection(conn_id)) for conn_id in conn_ids}
+
+
+async def aread_accounts(conn_ids: Iterable[str]) -> dict[str, Account]:
+    """Read connections in a triggerer, without blocking its event loop."""
+    return {conn_id: parse_account(await BaseHook.aget_connection(conn_id)) for conn_id in conn_ids}
+
+
+def parse_account(connection: Connection) -> Account:
+    """Read an account from a connection of type `aws` (any S3) or `docker` (any registry)."""
+    from airflow_learner_provider.training.accounts import Account
+
+    extra = connection.extra_dejson
+    host = (connection.host or "").rstrip("/")
+    return Account(
+        username=connection.login or "",
+        password=connection.password or "",
+        host=f"{host}:{connection.port}" if host and connection.port else host,
+        email=extra.get("email") or "",
+        endpoint=extra.get("endpoint_url") or "",
+        region=extra.get("region_name") or "",
+    )
 
 
 def parse_extra(extra: dict[str, Any]) -> ClusterSettings:

@@ -17,7 +17,7 @@ from airflow_learner_provider.exceptions import (
     ObjectConflictError,
     TrainingKilledError,
 )
-from airflow_learner_provider.hooks import DEFAULT_CONN_ID, LearnerHook
+from airflow_learner_provider.hooks import DEFAULT_CONN_ID, LearnerHook, read_accounts
 from airflow_learner_provider.triggers import LearnerTrigger, release_training
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ _SPEC_FIELDS = (
     "labels",
     "node_selector",
     "image_pull_secret",
+    "image_pull_conn_id",
     "image_pull_policy",
+    "staging_image",
     "pod_template",
     "pod_management_policy",
     "min_ready_seconds",
@@ -83,7 +85,9 @@ class LearnerStatefulSetOperator(BaseOperator):
     :param labels: labels of all objects.
     :param node_selector: labels that a learner's node must have.
     :param image_pull_secret: name of an existing Secret to pull the image with.
+    :param image_pull_conn_id: connection of type `docker` from which such a Secret is made instead.
     :param image_pull_policy: "Always", "IfNotPresent" or "Never".
+    :param staging_image: image with rclone and a shell, for stores of type "s3_datastore".
     :param pod_template: a PodTemplateSpec that the other arguments fill in.
     :param pod_management_policy: "Parallel", or "OrderedReady" to start one learner after another.
     :param min_ready_seconds: seconds that a learner must stay ready to count.
@@ -128,7 +132,9 @@ class LearnerStatefulSetOperator(BaseOperator):
         labels: Mapping[str, str] | None = None,
         node_selector: Mapping[str, str] | None = None,
         image_pull_secret: str | None = None,
+        image_pull_conn_id: str | None = None,
         image_pull_policy: str | None = None,
+        staging_image: str | None = None,
         pod_template: Mapping[str, Any] | None = None,
         pod_management_policy: str | None = None,
         min_ready_seconds: int | str = 0,
@@ -161,7 +167,9 @@ class LearnerStatefulSetOperator(BaseOperator):
         self.labels = labels
         self.node_selector = node_selector
         self.image_pull_secret = image_pull_secret
+        self.image_pull_conn_id = image_pull_conn_id
         self.image_pull_policy = image_pull_policy
+        self.staging_image = staging_image
         self.pod_template = pod_template
         self.pod_management_policy = pod_management_policy
         self.min_ready_seconds = min_ready_seconds
@@ -227,10 +235,11 @@ class LearnerStatefulSetOperator(BaseOperator):
         if task is not None:
             self._running = asyncio.get_running_loop(), task
             self._is_starting = False
+        accounts = await asyncio.to_thread(read_accounts, request.spec.connection_ids)
         settings = await asyncio.to_thread(LearnerHook(self.kubernetes_conn_id).get_conn)
         async with connect(settings) as connection:
             try:
-                return await run_training(connection, request, self.log)
+                return await run_training(connection, request, self.log, accounts=accounts)
             except asyncio.CancelledError:
                 await self._release(connection, request)
                 raise TrainingKilledError(

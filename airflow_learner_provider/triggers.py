@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_learner_provider.exceptions import LearnerError
-from airflow_learner_provider.hooks import LearnerHook
+from airflow_learner_provider.hooks import LearnerHook, aread_accounts
 
 if TYPE_CHECKING:
     from airflow_learner_provider.training.request import TrainingRequest
@@ -43,9 +43,10 @@ class LearnerTrigger(BaseTrigger):
             from airflow_learner_provider.cluster.follow import run_training
 
             training = _parse(self.training)
+            accounts = await aread_accounts(training.spec.connection_ids)
             settings = await LearnerHook(self.kubernetes_conn_id).aget_conn()
             async with connect(settings) as connection:
-                outcome = await run_training(connection, training, self.log)
+                outcome = await run_training(connection, training, self.log, accounts=accounts)
         except Exception as e:
             if not isinstance(e, LearnerError):
                 self.log.exception("The training could not be run")

@@ -216,7 +216,7 @@ async def scale_to_zero(api: Api, stateful_set: Json, *, restarts: list[Json]) -
 
 
 async def note_log_positions(
-    api: Api, namespace: str, name: str, *, uid: str, positions: Mapping[int, str]
+    api: Api, namespace: str, name: str, *, uid: str, positions: Mapping[str, str]
 ) -> None:
     """Note how far the learners' logs have been copied, for whoever follows next."""
     noted = {"uid": uid, "annotations": {LOG_POSITIONS: json.dumps(positions)}}

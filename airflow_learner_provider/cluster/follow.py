@@ -24,6 +24,7 @@ from airflow_learner_provider.cluster.logs import LogCopier
 from airflow_learner_provider.cluster.rights import check_rights
 from airflow_learner_provider.cluster.watch import Subscription, Watch
 from airflow_learner_provider.exceptions import InvalidSpecError, LearnerError
+from airflow_learner_provider.training.accounts import NO_ACCOUNTS, Accounts
 from airflow_learner_provider.training.diagnosis import Reason, Trouble
 from airflow_learner_provider.training.limits import (
     Limits,
@@ -55,22 +56,31 @@ class Log(Protocol):
         """Log something that may go wrong."""
 
 
-async def run_training(connection: Connection, request: TrainingRequest, log: Log) -> Outcome:
+async def run_training(
+    connection: Connection,
+    request: TrainingRequest,
+    log: Log,
+    *,
+    accounts: Accounts = NO_ACCOUNTS,
+) -> Outcome:
     """Create or adopt a training, follow it, and let its objects go.
 
     A training that fails is an outcome, not an exception. When this coroutine is cancelled the
     training goes on: whoever cancels decides whether to `release` it.
 
     :param log: takes what the user should see, and every learner's lines.
+    :param accounts: what the connections say that the spec names.
     :raises InvalidSpecError: the spec cannot be built; nothing was sent to the cluster.
     :raises LearnerError: it cannot be created or followed; what was made is deleted.
     """
-    objects = await _build(connection, request, native=request.spec.completion != "wrapper")
+    objects = await _build(
+        connection, request, accounts, native=request.spec.completion != "wrapper"
+    )
     async with connection.watch(objects.namespace) as watch:
         try:
             owned = {manifest["kind"] for manifest in objects.owned}
             await check_rights(connection.api, objects.namespace, owned)
-            objects = await _fit(connection, request, objects)
+            objects = await _fit(connection, request, accounts, objects)
             stateful_set, created = await create_or_adopt(connection.api, objects, request.owner)
             log.info(
                 "%s StatefulSet %s/%s with %d learners",
@@ -103,7 +113,7 @@ async def _release_after(
 
 
 async def _build(
-    connection: Connection, request: TrainingRequest, *, native: bool
+    connection: Connection, request: TrainingRequest, accounts: Accounts, *, native: bool
 ) -> TrainingObjects:
     # In a thread: the first call imports the models, which takes seconds.
     return await asyncio.to_thread(
@@ -113,11 +123,12 @@ async def _build(
         namespace=(await connection.api.credentials()).namespace,
         version=request.version,
         native=native,
+        accounts=accounts,
     )
 
 
 async def _fit(
-    connection: Connection, request: TrainingRequest, objects: TrainingObjects
+    connection: Connection, request: TrainingRequest, accounts: Accounts, objects: TrainingObjects
 ) -> TrainingObjects:
     """Return the objects as the cluster can have them: native completion where it knows it."""
     if request.spec.completion == "wrapper":
@@ -131,7 +142,7 @@ async def _fit(
             "completion: this cluster drops restartPolicy from containers (feature gate "
             "ContainerRestartRules), so the command has to be one text for the image's bash"
         )
-    return await _build(connection, request, native=False)
+    return await _build(connection, request, accounts, native=False)
 
 
 class _Run:
@@ -186,7 +197,7 @@ class _Run:
             self._api,
             self._objects.namespace,
             self._observation,
-            write=lambda ordinal, line: self._log.info("[%d] %s", ordinal, line),
+            write=lambda whose, line: self._log.info("[%s] %s", whose, line),
             warn=self._log.warning,
             positions=read_log_positions(self._observation),
         )

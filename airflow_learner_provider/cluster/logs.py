@@ -14,6 +14,7 @@ from airflow_learner_provider.training.observation import (
     container_status,
     has_started,
 )
+from airflow_learner_provider.training.staging import DOWNLOAD, UPLOAD
 
 log = logging.getLogger(__name__)
 
@@ -26,9 +27,11 @@ _LONGEST_LINE = 16 * 1024
 class LogCopier:
     """Copies every learner's log, line by line, from its beginning or from where it was left.
 
-    :param write: is given the ordinal and the line.
+    The logs of the containers that stage its data are copied as well.
+
+    :param write: is given whose line it is, such as "0" or "0 download", and the line.
     :param warn: is told, once, when the logs may not be read.
-    :param positions: time of the last line that was copied from each learner, kept up to date.
+    :param positions: time of the last line that was copied of each of these, kept up to date.
     """
 
     def __init__(
@@ -37,9 +40,9 @@ class LogCopier:
         namespace: str,
         observation: Observation,
         *,
-        write: Callable[[int, str], None],
+        write: Callable[[str, str], None],
         warn: Callable[[str], object],
-        positions: dict[int, str],
+        positions: dict[str, str],
     ) -> None:
         self.positions = positions
         self._api = api
@@ -48,17 +51,20 @@ class LogCopier:
         self._write = write
         self._warn = warn
         self._is_refused = False
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._tasks: dict[tuple[int, str], asyncio.Task[None]] = {}
 
     def update(self) -> None:
-        """Begin to copy from the learners that have started by now."""
+        """Begin to copy from the containers that have started by now."""
         for ordinal, pod in self._observation.pods.items():
-            if ordinal not in self._tasks and has_started(pod):
-                self._tasks[ordinal] = asyncio.create_task(self._copy(ordinal))
+            for container in (DOWNLOAD, CONTAINER, UPLOAD):
+                source = ordinal, container
+                if source not in self._tasks and has_started(pod, container):
+                    self._tasks[source] = asyncio.create_task(self._copy(*source))
 
     async def drain(self, ordinals: Iterable[int], *, seconds: float) -> None:
         """Wait for the rest of the logs of learners that have ended, at most so long, and stop."""
-        ending = [self._tasks[ordinal] for ordinal in ordinals if ordinal in self._tasks]
+        wanted = set(ordinals)
+        ending = [task for (ordinal, _), task in self._tasks.items() if ordinal in wanted]
         if ending:
             await asyncio.wait(ending, timeout=seconds)
         await self.stop()
@@ -69,16 +75,16 @@ class LogCopier:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    async def _copy(self, ordinal: int) -> None:
+    async def _copy(self, ordinal: int, container: str) -> None:
         while True:
             pod = self._observation.pods.get(ordinal)
-            status = container_status(pod) if pod is not None else None
+            status = container_status(pod, container) if pod is not None else None
             if pod is None or status is None:
                 return
             # After a restart the holder is in the learner's place; its predecessor has the log.
-            ended = status.get("restartCount", 0) > 0
+            ended = status.get("restartCount", 0) > 0 and container != DOWNLOAD
             try:
-                await self._copy_once(pod["metadata"]["name"], ordinal, previous=ended)
+                await self._copy_once(pod["metadata"]["name"], ordinal, container, previous=ended)
             except ApiError as e:
                 if e.status == 403:
                     if not self._is_refused:
@@ -88,15 +94,16 @@ class LogCopier:
                 log.debug("%s; trying again", e)
             else:
                 current = self._observation.pods.get(ordinal)
-                status = container_status(current) if current is not None else None
+                status = container_status(current, container) if current is not None else None
                 if ended or status is None or "running" not in status.get("state", {}):
                     return
             await asyncio.sleep(_RECONNECT_SECONDS)
 
-    async def _copy_once(self, pod: str, ordinal: int, *, previous: bool) -> None:
+    async def _copy_once(self, pod: str, ordinal: int, container: str, *, previous: bool) -> None:
         """Copy to the end of the stream."""
-        after = self.positions.get(ordinal, "")
-        params = {"container": CONTAINER, "timestamps": "true"}
+        whose = str(ordinal) if container == CONTAINER else f"{ordinal} {container}"
+        after = self.positions.get(whose, "")
+        params = {"container": container, "timestamps": "true"}
         params["previous" if previous else "follow"] = "true"
         if after:
             params["sinceTime"] = after
@@ -113,6 +120,6 @@ class LogCopier:
                 time, _, text = line.decode(errors="replace").partition(" ")
                 # sinceTime counts in whole seconds, so some lines come a second time.
                 if time > after:
-                    self.positions[ordinal] = after = time
+                    self.positions[whose] = after = time
                     # A progress bar writes over itself: what stands at the end is what one saw.
-                    self._write(ordinal, text.rstrip("\r").rpartition("\r")[2])
+                    self._write(whose, text.rstrip("\r").rpartition("\r")[2])

@@ -93,12 +93,16 @@ def build_image_pull_secret(
     location: ImageLocation,
     *,
     config: LearnerConfig = DEFAULT_CONFIG,
+    name: str | None = None,
+    username: str = "token",
 ) -> V1Secret:
     """Build the Secret that a custom image is pulled with.
 
     :param request: gives name and training.
     :param location: gives registry and token.
     :param config: gives the namespace.
+    :param name: name of the Secret, if it is not to be the seed's, ``customimage-`` and the job's.
+    :param username: the registry's user, if it knows others than ``token``.
     :raises InvalidSpecError: there is no token.
     """
     token = location.access_token
@@ -108,17 +112,17 @@ def build_image_pull_secret(
             " give one that may pull from the registry"
         )
     entry = {
-        "username": "token",
+        "username": username,
         "password": token,
         **({"email": location.email} if location.email else {}),
-        "auth": _base64(f"token:{token}"),
+        "auth": _base64(f"{username}:{token}"),
     }
     dockercfg = json.dumps({location.registry: entry}, ensure_ascii=False, separators=(",", ":"))
     return V1Secret(
         api_version="v1",
         kind="Secret",
         metadata=V1ObjectMeta(
-            name=_secret_name(request),
+            name=name or _secret_name(request),
             namespace=config.learner_namespace or None,
             labels={"training_id": request.training_id},
         ),

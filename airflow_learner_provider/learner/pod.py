@@ -29,6 +29,8 @@ def create_pod_spec(
     labels: Mapping[str, str] | None,
     node_selector: Mapping[str, str] | None,
     image_pull_secret: str | None,
+    *,
+    init_containers: Sequence[V1Container] = (),
 ) -> V1PodTemplateSpec:
     """Build the pod template of the learners.
 
@@ -40,6 +42,7 @@ def create_pod_spec(
     :param labels: labels of the pod; ``service: dlaas-learner`` is added.
     :param node_selector: labels that a node must have.
     :param image_pull_secret: name of the Secret that images are pulled with, if one is needed.
+    :param init_containers: containers that end before those of the pod begin.
     """
     pull_secrets = [V1LocalObjectReference(name=image_pull_secret)] if image_pull_secret else None
     return V1PodTemplateSpec(
@@ -49,6 +52,7 @@ def create_pod_spec(
         ),
         spec=V1PodSpec(
             containers=list(containers or ()),
+            init_containers=list(init_containers) or None,
             volumes=list(volumes or ()) or None,
             node_selector=dict(node_selector or {}) or None,
             image_pull_secrets=pull_secrets,

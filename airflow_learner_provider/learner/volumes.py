@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from kubernetes.client import (
+    V1CSIVolumeSource,
     V1EmptyDirVolumeSource,
     V1FlexVolumeSource,
     V1HostPathVolumeSource,
@@ -90,7 +92,9 @@ class Volumes:
     training_data: COSVolume | None = None
     results_dir: COSVolume | None = None
 
-    def create_volume_for_learner(self) -> list[V1Volume]:
+    def create_volume_for_learner(
+        self, *, csi_drivers: Mapping[str, str] = MappingProxyType({})
+    ) -> list[V1Volume]:
         """Build the volumes of the pod: training data first, then results.
 
         ``mount_cos`` is mounted by the driver ``ibm/ibmc-s3fs`` on the node, ``host_mount`` is a
@@ -98,10 +102,18 @@ class Volumes:
         ``s3_datastore`` an empty folder that is filled before the training and emptied into the
         store afterwards.
 
+        :param csi_drivers: by volume id, the CSI driver that mounts a ``mount_cos`` instead: as an
+            ephemeral inline volume, with the same options as attributes.
         :raises InvalidSpecError: a volume is of no known type.
         """
-        return [
+        volumes = [
             _VOLUME_BUILDERS[store.volume_type](store, options) for store, options in self._stores()
+        ]
+        return [
+            _mount_by_csi(volume, csi_drivers[volume.name])
+            if volume.name in csi_drivers
+            else volume
+            for volume in volumes
         ]
 
     def create_volume_mounts_for_learner(self) -> list[V1VolumeMount]:
@@ -150,6 +162,19 @@ def _cos_volume(store: COSVolume, options: Mapping[str, str]) -> V1Volume:
             },
         ),
     )
+
+
+def _mount_by_csi(volume: V1Volume, driver: str) -> V1Volume:
+    # https://kubernetes.io/docs/concepts/storage/ephemeral-volumes/#csi-ephemeral-volumes
+    flex = volume.flex_volume
+    if flex is None:
+        raise InvalidSpecError(
+            f"csi_drivers: the volume {volume.name} is no {DATA_STORE_TYPE_MOUNT_COS_S3}"
+        )
+    csi = V1CSIVolumeSource(
+        driver=driver, node_publish_secret_ref=flex.secret_ref, volume_attributes=flex.options
+    )
+    return V1Volume(name=volume.name, csi=csi)
 
 
 def _host_volume(store: COSVolume, _: Mapping[str, str]) -> V1Volume:

@@ -15,6 +15,7 @@ the life of one pod, counted in the pod's own emptyDir:
 
 So the record is what ended an odd start, and `restartCount` says which start that was. A command
 that was killed before it could leave a code counts as failed; it is never run a second time.
+Results that are copied to a bucket are copied before the record is made: it speaks of both.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ starts=0
 starts=$((starts + 1))
 echo "$starts" > "$state.starts"
 if [ "$starts" -gt 1 ]; then
+  echo killed > "$state.ended"
   if [ $((starts % 2)) -eq 1 ]; then
     code=137
     [ -r "$state.exit" ] && read -r code < "$state.exit"
@@ -82,6 +84,16 @@ trap 'kill -TERM -- "-$child"; stopped=1' TERM INT
     while kill -0 -- "-$child"; do sleep 0.1; done
   fi
 } 2> /dev/null
+echo "$code" > "$state.ended"
+if [ -n "$RESULT_BUCKET_URL" ]; then # the container `upload` copies the results to it
+  trap '' TERM INT
+  until [ -r /job/upload.exit ]; do sleep 0.2; done
+  read -r uploaded < /job/upload.exit
+  if [ "$code" -eq 0 ] && [ "$uploaded" -ne 0 ]; then
+    code=74 # EX_IOERR of sysexits.h
+    printf '%s' "$(< /job/upload.error)" > "$LEARNER_RESULT_FILE"
+  fi
+fi
 echo "$code" > "$state.exit"
 printf '%s' "$(< "$LEARNER_RESULT_FILE")" > "$state.result"
 exit "$code"

@@ -256,7 +256,7 @@ def explain_waiting(
     if condition(pod, "Ready").get("status") == "True":
         return None
     return _explain_side_containers(pod, warnings, ordinal) or _explain_by_events(
-        warnings, ordinal, has_begun=has_begun
+        warnings, pod, ordinal, has_begun=has_begun
     )
 
 
@@ -297,13 +297,21 @@ def _explain_side_containers(pod: Json, warnings: Sequence[Json], ordinal: int) 
     return None
 
 
-def _explain_by_events(warnings: Sequence[Json], ordinal: int, *, has_begun: bool) -> Trouble:
+def _explain_by_events(
+    warnings: Sequence[Json], pod: Json, ordinal: int, *, has_begun: bool
+) -> Trouble:
     for event in reversed(warnings):
         if event.get("reason") in {"FailedMount", "FailedAttachVolume"} and not has_begun:
             said = event.get("message", "")
             reason = Reason.VOLUME_NOT_FOUND if _NOT_THERE.search(said) else Reason.VOLUME
             return Trouble(reason, said, ordinal)
-    said = warnings[-1].get("message", "") if warnings else "the pod is not ready yet"
+    inits = pod.get("status", {}).get("initContainerStatuses") or ()
+    busy = [init["name"] for init in inits if "running" in init.get("state", {})]
+    said = "the pod is not ready yet"
+    if warnings:
+        said = warnings[-1].get("message", "")
+    elif busy and not has_begun:
+        said = f"init container {busy[-1]} is still running"
     return Trouble(Reason.NOT_READY, said, ordinal)
 
 

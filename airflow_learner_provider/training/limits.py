@@ -94,10 +94,10 @@ def read_restarts(observation: Observation) -> list[Restart]:
     return restarts
 
 
-def read_log_positions(observation: Observation) -> dict[int, str]:
+def read_log_positions(observation: Observation) -> dict[str, str]:
     """How far the learners' logs were copied, as noted on a training's StatefulSet."""
-    noted = json.loads(_annotation(observation, LOG_POSITIONS) or "{}")
-    return {int(ordinal): time for ordinal, time in noted.items()}
+    positions: dict[str, str] = json.loads(_annotation(observation, LOG_POSITIONS) or "{}")
+    return positions
 
 
 def _annotation(observation: Observation, key: str) -> str | None:

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 # The controller labels pods with "<name>-<10 characters of hash>", and a label value has at most
 # 63 characters (kubernetes/kubernetes#64023).
 MAX_NAME_LENGTH = 52
-_LONGEST_SUFFIX = len("-results")
+# What is appended to the training's name in the names of its Secrets.
+DATA_SECRET = "-data"  # noqa: S105 - part of a name
+RESULTS_SECRET = "-results"  # noqa: S105
+PULL_SECRET = "-pull"  # noqa: S105
+# Volumes of the pod.
+DATA_VOLUME = "training-data"
+RESULTS_VOLUME = "results"
+JOB_VOLUME = "job"
+_LONGEST_SUFFIX = len(RESULTS_SECRET)
 
 PREFIX = "airflow-learner-provider/"
 # Label of the seed: the selector of the Service and the StatefulSet.

@@ -32,6 +32,12 @@ from airflow_learner_provider.learner import (
     create_stateful_set_spec_for_learner,
     populate_learner_env_variables_and_labels,
 )
+from airflow_learner_provider.training.accounts import (
+    NO_ACCOUNTS,
+    Accounts,
+    build_secrets,
+    name_secrets,
+)
 from airflow_learner_provider.training.completion import (
     CONTAINER,
     HOLDER,
@@ -47,21 +53,27 @@ from airflow_learner_provider.training.launchers import (
     learner_address,
 )
 from airflow_learner_provider.training.naming import (
+    DATA_VOLUME,
+    JOB_VOLUME,
     LEARNERS,
+    RESULTS_VOLUME,
     Owner,
     build_annotations,
     build_labels,
     build_training_name,
 )
 from airflow_learner_provider.training.pod_template import fill_in, parse_pod_template
-from airflow_learner_provider.training.spec import Store, TrainingSpec
+from airflow_learner_provider.training.spec import (
+    DATA_ROOT,
+    JOB_ROOT,
+    RESULTS_ROOT,
+    Store,
+    TrainingSpec,
+)
+from airflow_learner_provider.training.staging import bucket_url, build_download, build_upload
 
 Json = dict[str, Any]
 
-# Where the seed mounts the stores.
-_DATA_ROOT = "/mnt/data"
-_RESULTS_ROOT = "/mnt/results"
-_JOB_VOLUME = "job"
 _SHM_VOLUME = "shared-memory"
 
 
@@ -82,19 +94,29 @@ class TrainingObjects:
 
 
 def build_objects(
-    spec: TrainingSpec, owner: Owner, *, namespace: str, version: str, native: bool
+    spec: TrainingSpec,
+    owner: Owner,
+    *,
+    namespace: str,
+    version: str,
+    native: bool,
+    accounts: Accounts = NO_ACCOUNTS,
 ) -> TrainingObjects:
     """Build all objects of a training; nothing is read but the arguments.
 
     :param namespace: used where the spec names none.
     :param version: of the provider, kept as an annotation.
     :param native: whether the cluster keeps a restart policy on a container.
+    :param accounts: what the connections say that the spec names.
     :raises InvalidSpecError: a value cannot be built from; it names the field.
     """
     name = spec.name or build_training_name(owner)
     namespace = spec.namespace or namespace
     labels = dict(spec.labels) | build_labels(name, owner)
     config = LearnerConfig(image_pull_policy=spec.image_pull_policy, learner_namespace=namespace)
+    spec_hash = spec.spec_hash()
+    secrets = build_secrets(spec, accounts, name=name, config=config, labels=labels)
+    spec = name_secrets(spec, accounts, name=name)
     volumes = _build_volumes(spec)
     container = create_container_spec(
         Container(
@@ -102,7 +124,7 @@ def build_objects(
             resources=Resources(cpus=spec.cpus, memory=spec.memory, gpus=str(spec.gpus)),
             volume_mounts=[
                 *volumes.create_volume_mounts_for_learner(),
-                V1VolumeMount(name=_JOB_VOLUME, mount_path="/job"),
+                V1VolumeMount(name=JOB_VOLUME, mount_path=JOB_ROOT),
             ],
             name=CONTAINER,
             command=escape_expansion(WRAPPER),
@@ -116,20 +138,21 @@ def build_objects(
         container.command = [escape_expansion(part) for part in spec.command]
     # On failure without a result, the end of the log says why.
     container.termination_message_policy = "FallbackToLogsOnError"
-    containers = [container]
+    containers = [container, *build_upload(spec)]
     if native:
         container.restart_policy = "Never"
         containers.append(_build_holder(spec, image=container.image))
     template = create_pod_spec(
         containers,
         [
-            *volumes.create_volume_for_learner(),
+            *volumes.create_volume_for_learner(csi_drivers=_name_csi_drivers(spec)),
             # The exit record lives and dies with the pod: a new training can never find an old one.
-            V1Volume(name=_JOB_VOLUME, empty_dir=V1EmptyDirVolumeSource()),
+            V1Volume(name=JOB_VOLUME, empty_dir=V1EmptyDirVolumeSource()),
         ],
         labels,
         dict(spec.node_selector),
         spec.image_pull_secret,
+        init_containers=build_download(spec),
     )
     stateful_set = create_stateful_set_spec_for_learner(
         name,
@@ -140,7 +163,7 @@ def build_objects(
         min_ready_seconds=spec.min_ready_seconds,
         namespace=namespace,
         labels=labels,
-        annotations=build_annotations(owner, spec_hash=spec.spec_hash(), version=version)
+        annotations=build_annotations(owner, spec_hash=spec_hash, version=version)
         | {LEARNERS: str(spec.learners)},
     )
     service = create_service_spec(name, name, namespace=namespace, labels=labels)
@@ -156,7 +179,7 @@ def build_objects(
         namespace=namespace,
         learners=spec.learners,
         stateful_set=manifest,
-        owned=(_to_json(service),),
+        owned=tuple(_to_json(model) for model in (service, *secrets)),
     )
 
 
@@ -187,6 +210,7 @@ def _build_env(spec: TrainingSpec, *, name: str, namespace: str) -> list[V1EnvVa
         build_ordinal_env(ORDINAL),
         V1EnvVar(name="FIRST_LEARNER", value=first),
         V1EnvVar(name="LEARNER_RESULT_FILE", value=RESULT_FILE),
+        V1EnvVar(name="RESULT_BUCKET_URL", value=escape_expansion(bucket_url(spec.results))),
         *build_launcher_env(spec.launcher, name=name, namespace=namespace, learners=spec.learners),
         *(env_var for env_var in user if env_var.name not in known),
     ]
@@ -216,7 +240,7 @@ def _build_holder(spec: TrainingSpec, *, image: str | None) -> V1Container:
 
 def _relocate(value: str | None, spec: TrainingSpec) -> str | None:
     """Move a path from where the seed mounts a store to where the user wants it."""
-    for root, store in ((_DATA_ROOT, spec.training_data), (_RESULTS_ROOT, spec.results)):
+    for root, store in ((DATA_ROOT, spec.training_data), (RESULTS_ROOT, spec.results)):
         if value is None or store is None or store.mount_path is None:
             continue
         if value == root or value.startswith(f"{root}/"):
@@ -226,9 +250,16 @@ def _relocate(value: str | None, spec: TrainingSpec) -> str | None:
 
 def _build_volumes(spec: TrainingSpec) -> Volumes:
     return Volumes(
-        training_data=_build_volume(spec.training_data, "training-data", _DATA_ROOT),
-        results_dir=_build_volume(spec.results, "results", _RESULTS_ROOT),
+        training_data=_build_volume(spec.training_data, DATA_VOLUME, DATA_ROOT),
+        results_dir=_build_volume(spec.results, RESULTS_VOLUME, RESULTS_ROOT),
     )
+
+
+def _name_csi_drivers(spec: TrainingSpec) -> dict[str, str]:
+    stores = {DATA_VOLUME: spec.training_data, RESULTS_VOLUME: spec.results}
+    return {
+        volume: store.csi_driver for volume, store in stores.items() if store and store.csi_driver
+    }
 
 
 def _build_volume(store: Store | None, volume: str, root: str) -> COSVolume | None:
@@ -237,16 +268,17 @@ def _build_volume(store: Store | None, volume: str, root: str) -> COSVolume | No
     return COSVolume(
         volume_type=store.type,
         id=volume,
-        region=store.region,
+        region=store.region or "",
         bucket=store.bucket or "",
         endpoint=store.endpoint or "",
         secret_ref=store.secret or "",
-        cache_size=store.cache_size,
-        disk_free=store.disk_free,
+        cache_size=store.cache_size or "0",
+        disk_free=store.disk_free or "0",
         host_path=store.host_path or "",
         mount_spec=VolumeMountSpec(
             mount_path=store.mount_path or root,
-            sub_path=store.sub_path,
+            # Of a bucket that is copied, only what is in the path is there.
+            sub_path="" if bucket_url(store) else store.sub_path,
             name=store.claim or volume,
         ),
     )

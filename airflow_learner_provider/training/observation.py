@@ -181,13 +181,14 @@ def container_status(pod: Json, name: str = CONTAINER) -> Json | None:
 
     The order of the list means nothing: an admission webhook may have put its own first.
     """
-    statuses = pod.get("status", {}).get("containerStatuses") or ()
+    lists = ("initContainerStatuses", "containerStatuses")
+    statuses = [entry for key in lists for entry in pod.get("status", {}).get(key) or ()]
     return next((status for status in statuses if status["name"] == name), None)
 
 
-def has_started(pod: Json) -> bool:
-    """Tell whether the learner in the pod has begun its work."""
-    status = container_status(pod)
+def has_started(pod: Json, name: str = CONTAINER) -> bool:
+    """Tell whether the learner in the pod, or another container, has begun its work."""
+    status = container_status(pod, name)
     if status is None:
         return False
     return bool(status.get("restartCount") or status.get("state", {}).keys() - {"waiting"})

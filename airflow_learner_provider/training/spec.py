@@ -33,11 +33,19 @@ _QUANTITY = re.compile(r"(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i)
 # RFC 1035 label for names (a Service may not begin with a digit), RFC 1123 label for namespaces.
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+# https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html, and older names.
+_BUCKET = re.compile(r"[A-Za-z0-9][-._A-Za-z0-9]*")
 _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+
+# Where the seed mounts the stores, and what a pod keeps to itself.
+DATA_ROOT = "/mnt/data"
+RESULTS_ROOT = "/mnt/results"
+JOB_ROOT = "/job"
 
 SET_BY_PROVIDER = frozenset(
     {"TRAINING_ID", "LEARNER_ID", "NUM_LEARNERS", "LEARNER_NAME_PREFIX", "LEARNER_RESULT_FILE"}
     | {"TRAINING_COMMAND", "JOB_STATE_DIR", "DOWNWARD_API_POD_NAME", "DOWNWARD_API_POD_NAMESPACE"}
+    | {"RESULT_BUCKET_URL"}
 )
 
 # The training is gone, or somebody wants it to end.
@@ -107,6 +115,18 @@ def _absolute_path(value: str) -> str:
     return value
 
 
+def _bucket(value: str) -> str:
+    if not _BUCKET.fullmatch(value):
+        raise ValueError("should be the name of a bucket; a path in it is given as sub_path")
+    return value
+
+
+def _whole_number(value: str) -> str:
+    if not value.isdecimal():
+        raise ValueError("should be a whole number of MB")
+    return value
+
+
 Text = Annotated[str, BeforeValidator(_scalar_to_text)]
 Quantity = Annotated[Text, AfterValidator(_positive_quantity)]
 AbsolutePath = Annotated[str, AfterValidator(_absolute_path)]
@@ -118,19 +138,25 @@ class _Frozen(BaseModel):
 
 
 class Store(_Frozen):
-    """A data store: where training data comes from, or where results go."""
+    """A data store: where training data comes from, or where results go.
 
-    type: Literal["host_mount", "mount_volume", "mount_cos"]
+    The keys of an object store are in the Secret `secret`, or in the Airflow connection `conn_id`,
+    from which a Secret is made for this training.
+    """
+
+    type: Literal["host_mount", "mount_volume", "mount_cos", "s3_datastore"]
     mount_path: AbsolutePath | None = None
     sub_path: str = ""
     host_path: AbsolutePath | None = None
     claim: str | None = None
-    bucket: str | None = None
+    bucket: Annotated[str, AfterValidator(_bucket)] | None = None
     endpoint: str | None = None
-    region: str = ""
+    region: str | None = None
     secret: str | None = None
-    cache_size: Text = "0"
-    disk_free: Text = "0"
+    conn_id: str | None = None
+    csi_driver: str | None = None
+    cache_size: Text | None = None
+    disk_free: Annotated[Text, AfterValidator(_whole_number)] | None = None
 
     @field_validator("sub_path")
     @classmethod
@@ -142,19 +168,29 @@ class Store(_Frozen):
 
     @model_validator(mode="after")
     def _has_what_its_type_needs(self) -> Self:
-        needed = {
-            "host_mount": ("host_path",),
-            "mount_volume": ("claim",),
-            "mount_cos": ("bucket", "endpoint", "secret"),
-        }
-        others = {"host_path", "claim", "bucket", "endpoint", "secret"} - set(needed[self.type])
-        for field in needed[self.type]:
+        needed, possible = _STORE_FIELDS[self.type]
+        for field in sorted(needed):
             if getattr(self, field) is None:
                 raise ValueError(f"{field} is needed by a store of type {self.type}")
-        for field in sorted(others):
-            if getattr(self, field) is not None:
-                raise ValueError(f"{field} has no meaning for a store of type {self.type}")
+        given = {field for field, value in self if value is not None}
+        for field in sorted(given - needed - possible - _EVERY_STORE):
+            raise ValueError(f"{field} has no meaning for a store of type {self.type}")
+        if "secret" in possible and (self.secret is None) == (self.conn_id is None):
+            raise ValueError("give either secret or conn_id: where the store's keys are")
+        if self.type == "mount_cos" and self.endpoint is None and self.conn_id is None:
+            raise ValueError("endpoint is needed by a store of type mount_cos")
         return self
+
+
+_EVERY_STORE = {"type", "mount_path", "sub_path"}
+_OBJECT_STORE = {"endpoint", "region", "secret", "conn_id", "disk_free"}
+# By type: fields that must be given, and those that may be.
+_STORE_FIELDS: dict[str, tuple[set[str], set[str]]] = {
+    "host_mount": ({"host_path"}, set()),
+    "mount_volume": ({"claim"}, set()),
+    "mount_cos": ({"bucket"}, _OBJECT_STORE | {"cache_size", "csi_driver"}),
+    "s3_datastore": ({"bucket"}, _OBJECT_STORE),
+}
 
 
 class TrainingSpec(_Frozen):
@@ -177,6 +213,8 @@ class TrainingSpec(_Frozen):
     labels: dict[str, Text] = Field(default_factory=dict)
     node_selector: dict[str, Text] = Field(default_factory=dict)
     image_pull_secret: str = ""
+    image_pull_conn_id: str | None = None
+    staging_image: str = "rclone/rclone:1.76.0"
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     pod_template: dict[str, Any] = Field(default_factory=dict)
     pod_management_policy: Literal["Parallel", "OrderedReady"] = "Parallel"
@@ -227,6 +265,41 @@ class TrainingSpec(_Frozen):
         if (self.framework is None) != (self.framework_version is None):
             raise ValueError("framework and framework_version go together")
         return self
+
+    @model_validator(mode="after")
+    def _can_wait_for_the_upload(self) -> Self:
+        staged = self.results is not None and self.results.type == "s3_datastore"
+        if staged and not isinstance(self.command, str):
+            raise ValueError(
+                "results: nobody waits for the copy to an s3_datastore when command is a list; "
+                "give it as one text"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_one_pull_secret(self) -> Self:
+        if self.image_pull_secret and self.image_pull_conn_id is not None:
+            raise ValueError("give either image_pull_secret or image_pull_conn_id")
+        return self
+
+    @model_validator(mode="after")
+    def _mounts_each_store_elsewhere(self) -> Self:
+        stores = ((DATA_ROOT, self.training_data), (RESULTS_ROOT, self.results))
+        paths = [store.mount_path or root for root, store in stores if store is not None]
+        taken = [path.rstrip("/") for path in (*paths, JOB_ROOT)]
+        if len(set(taken)) < len(taken):
+            raise ValueError(
+                "training_data and results should each have a mount_path of their own, other than "
+                f"{JOB_ROOT}"
+            )
+        return self
+
+    @property
+    def connection_ids(self) -> set[str]:
+        """The Airflow connections whose accounts the training needs."""
+        stores = (self.training_data, self.results)
+        used = {store.conn_id for store in stores if store is not None} | {self.image_pull_conn_id}
+        return {conn_id for conn_id in used if conn_id is not None}
 
     def spec_hash(self) -> str:
         """Hash of all that makes a training what it is; two tries with one hash are the same."""

@@ -85,7 +85,8 @@ KUBERNETES = Module(
 ETCD = Module("etcd", packages={"etcd": "go.etcd.io/etcd/server/v3"})
 KWOK = Module("kwok", packages={"kwok": "sigs.k8s.io/kwok/cmd/kwok"})
 MODULES = (KUBERNETES, ETCD)  # what `up` needs
-EXTRA_MODULES = (KWOK,)  # what `build --with` names
+RCLONE = Module("rclone", packages={"rclone": "."})
+EXTRA_MODULES = (KWOK, RCLONE)  # what `build --with` names
 
 
 def find_binary(program: str) -> Path:

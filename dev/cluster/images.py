@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dev.cluster import host, oci, settings
-from dev.cluster.build import publish_folder
+from dev.cluster.build import RCLONE, build, find_binary, publish_folder
 from dev.cluster.progress import say, step
 from dev.cluster.settings import ClusterError
 
@@ -30,6 +30,7 @@ class Image:
     config: oci.ImageConfig
     gib: int = 1
     code: Path | None = None  # a folder whose Python files go to /opt/<name of the image>
+    inputs: str = ""  # a hash of what it is made from beside this module
 
     @property
     def reference(self) -> str:
@@ -39,7 +40,12 @@ class Image:
     @property
     def folder(self) -> Path:
         """Where the image is kept, under a hash of what it is made by."""
-        made_by = [self.name, inspect.getsource(sys.modules[__name__]), inspect.getsource(oci)]
+        made_by = [
+            self.name,
+            self.inputs,
+            inspect.getsource(sys.modules[__name__]),
+            inspect.getsource(oci),
+        ]
         made_by += [f"{path.name}\n{path.read_text()}" for path in self.code_files]
         key = hashlib.sha256("\n".join(made_by).encode()).hexdigest()[:16]
         return settings.CACHE / "images" / f"{self.name}-{key}"
@@ -102,10 +108,14 @@ def _fill_tiny(root: Path) -> None:
     """Fill in two static programs: a shell with the usual commands, and bash."""
     _unpack_static(root, {"busybox-static": "bin/busybox", "bash-static": "bin/bash-static"})
     (root / "bin/bash-static").rename(root / "bin/bash")
+    _link_applets(root)
+    _write_etc(root)
+
+
+def _link_applets(root: Path) -> None:
     for applet in host.run_program(root / "bin/busybox", "--list").split():
         if not (root / "bin" / applet).exists():
             (root / "bin" / applet).symlink_to("busybox")
-    _write_etc(root)
 
 
 def _fill_pause(root: Path) -> None:
@@ -131,6 +141,15 @@ def _write_etc(root: Path) -> None:
     (root / "root").mkdir(mode=0o700)
     (root / "tmp").mkdir()
     (root / "tmp").chmod(0o1777)
+
+
+def _fill_rclone(root: Path) -> None:
+    """Fill in what copies between buckets and folders, and a shell to run it."""
+    _unpack_static(root, {"busybox-static": "bin/busybox"})
+    build((RCLONE,))
+    shutil.copy2(find_binary("rclone"), root / "bin/rclone")
+    _link_applets(root)
+    _write_etc(root)
 
 
 _UNUSED = (
@@ -179,8 +198,9 @@ DIGITS = Image(
     gib=4,
     code=Path(__file__).parents[1] / "images" / "digits",
 )
+STAGING = Image("rclone", _fill_rclone, oci.ImageConfig(_SHELL), inputs=RCLONE.key)
 ALWAYS = (PAUSE, TINY)
-ON_REQUEST = {DIGITS.name: DIGITS}
+ON_REQUEST = {image.name: image for image in (DIGITS, STAGING)}
 
 
 def find_image(name: str) -> Image:
