@@ -294,8 +294,9 @@ def _add_shared_memory(pod: Json) -> Json:
     mounts = learner.setdefault("volumeMounts", [])
     if all(mount["mountPath"].rstrip("/") != "/dev/shm" for mount in mounts):  # noqa: S108 - not ours to write
         mounts.append({"name": _SHM_VOLUME, "mountPath": "/dev/shm"})  # noqa: S108
-        volume = {"name": _SHM_VOLUME, "emptyDir": {"medium": "Memory"}}
-        pod["spec"].setdefault("volumes", []).append(volume)
+        volumes = pod["spec"].setdefault("volumes", [])
+        if all(volume["name"] != _SHM_VOLUME for volume in volumes):
+            volumes.append({"name": _SHM_VOLUME, "emptyDir": {"medium": "Memory"}})
     return pod
 
 

@@ -35,6 +35,12 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html, and older names.
 _BUCKET = re.compile(r"[A-Za-z0-9][-._A-Za-z0-9]*")
+_IMAGE = re.compile(r"\S+")
+# https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
+_LABEL_VALUE = re.compile(r"([a-zA-Z0-9]([-_.a-zA-Z0-9]{0,61}[a-zA-Z0-9])?)?")
+_LABEL_KEY = re.compile(
+    r"([a-z0-9][-.a-z0-9]{0,252}/)?[a-zA-Z0-9]([-_.a-zA-Z0-9]{0,61}[a-zA-Z0-9])?"
+)
 _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 
 # Where the seed mounts the stores, and what a pod keeps to itself.
@@ -76,6 +82,30 @@ def _scalar_to_text(value: object) -> object:
     if isinstance(value, int | float):
         return str(value)
     return value
+
+
+def _no_boolean(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("should be a whole number, not a boolean")  # noqa: TRY004 - for pydantic
+    return value
+
+
+def _image(value: str) -> str:
+    if not _IMAGE.fullmatch(value):
+        raise ValueError("should be the name of an image, without spaces")
+    return value
+
+
+def _labels(labels: dict[str, str]) -> dict[str, str]:
+    for key, value in labels.items():
+        if not _LABEL_KEY.fullmatch(key):
+            raise ValueError(f"{key!r} is not a valid key of a label")
+        if not _LABEL_VALUE.fullmatch(value):
+            raise ValueError(
+                f"{key}: should have at most 63 letters, digits, '-', '_' and '.', "
+                "with a letter or digit at both ends"
+            )
+    return labels
 
 
 def _quantity(value: str) -> str:
@@ -127,8 +157,11 @@ def _whole_number(value: str) -> str:
     return value
 
 
+Count = Annotated[int, BeforeValidator(_no_boolean)]
+ImageName = Annotated[str, AfterValidator(_image)]
 Text = Annotated[str, BeforeValidator(_scalar_to_text)]
 Quantity = Annotated[Text, AfterValidator(_positive_quantity)]
+Labels = Annotated[dict[str, Text], AfterValidator(_labels)]
 AbsolutePath = Annotated[str, AfterValidator(_absolute_path)]
 
 
@@ -196,32 +229,32 @@ _STORE_FIELDS: dict[str, tuple[set[str], set[str]]] = {
 class TrainingSpec(_Frozen):
     """One training as the user asked for it; times are in seconds."""
 
-    learners: int = Field(ge=1, le=2**31 - 1)
+    learners: Count = Field(ge=1, le=2**31 - 1)
     command: str | list[Text] = Field(min_length=1)
-    image: str | None = None
+    image: ImageName | None = None
     framework: str | None = None
     framework_version: Text | None = None
     launcher: Literal["none", "jax"] = "none"
     cpus: Quantity = "1"
     memory: Quantity = "1Gi"
-    gpus: int = Field(default=0, ge=0)
+    gpus: Count = Field(default=0, ge=0)
     env: dict[str, Text] = Field(default_factory=dict)
     training_data: Store | None = None
     results: Store | None = None
     name: Annotated[str, AfterValidator(_training_name)] | None = None
     namespace: Annotated[str, AfterValidator(_namespace)] | None = None
-    labels: dict[str, Text] = Field(default_factory=dict)
-    node_selector: dict[str, Text] = Field(default_factory=dict)
+    labels: Labels = Field(default_factory=dict)
+    node_selector: Labels = Field(default_factory=dict)
     image_pull_secret: str = ""
     image_pull_conn_id: str | None = None
-    staging_image: str = "rclone/rclone:1.76.0"
+    staging_image: ImageName = "rclone/rclone:1.76.0"
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     pod_template: dict[str, Any] = Field(default_factory=dict)
     pod_management_policy: Literal["Parallel", "OrderedReady"] = "Parallel"
-    min_ready_seconds: int = Field(default=0, ge=0)
+    min_ready_seconds: Count = Field(default=0, ge=0)
     completion: Literal["auto", "native", "wrapper"] = "auto"
-    holder_image: str | None = None
-    max_restarts: int = Field(default=0, ge=0)
+    holder_image: ImageName | None = None
+    max_restarts: Count = Field(default=0, ge=0)
     restart_on: tuple[Reason, ...] = (Reason.PREEMPTED, Reason.EVICTED, Reason.NODE_LOST)
     wait_until: WaitUntil = WaitUntil.COMPLETED
     ready_timeout: float = Field(default=600, gt=0)
@@ -322,7 +355,9 @@ def parse_training_spec(values: Mapping[str, Any]) -> TrainingSpec:
 
 def _describe(error: Any) -> str:
     field = ".".join(str(part) for part in error["loc"])
-    message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    message = (
+        error["msg"].removeprefix("Value error, ").removeprefix("Input ").removeprefix("Value ")
+    )
     if error["type"] == "extra_forbidden":
         message = "is not a known key"
     return f"{field}: {message}" if field else message
