@@ -137,7 +137,7 @@ class LearnerStatefulSetOperator(BaseOperator):
         staging_image: str | None = None,
         pod_template: Mapping[str, Any] | None = None,
         pod_management_policy: str | None = None,
-        min_ready_seconds: int | str = 0,
+        min_ready_seconds: int | str = 5,
         completion: str = "auto",
         holder_image: str | None = None,
         max_restarts: int | str = 0,

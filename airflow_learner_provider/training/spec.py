@@ -251,7 +251,7 @@ class TrainingSpec(_Frozen):
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     pod_template: dict[str, Any] = Field(default_factory=dict)
     pod_management_policy: Literal["Parallel", "OrderedReady"] = "Parallel"
-    min_ready_seconds: Count = Field(default=0, ge=0)
+    min_ready_seconds: Count = Field(default=5, ge=0)
     completion: Literal["auto", "native", "wrapper"] = "auto"
     holder_image: ImageName | None = None
     max_restarts: Count = Field(default=0, ge=0)
