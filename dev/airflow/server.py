@@ -97,7 +97,9 @@ class Airflow:
             self._reap()
             time.sleep(0.05)
         processes.kill(self.home)
-        self._reap()
+        for child in self._children.values():
+            child.wait(timeout=STOP_SECONDS)
+        self._children.clear()
 
     def kill(self, component: str, number: signal.Signals = signal.SIGKILL) -> None:
         """End one component and wait until it is gone.
@@ -156,14 +158,14 @@ class Airflow:
     def wait_for_dag(self, dag_id: str, *, timeout: float = 60) -> None:
         """Wait until a DAG has been read from its file.
 
-        :raises AirflowError: a file cannot be read, with the reason; or the time is up.
+        :raises AirflowError: the file of that name cannot be read, or the time is up.
         """
         deadline = time.monotonic() + timeout
         while self.api.read_dag(dag_id) is None:
-            if errors := self.api.list_import_errors():
-                raise AirflowError("\n".join(f"{name}: {text}" for name, text in errors.items()))
-            if time.monotonic() > deadline:
-                raise AirflowError(f"no DAG {dag_id} in {self.dags} after {timeout} s")
+            errors = self.api.list_import_errors()
+            if any(Path(name).stem == dag_id for name in errors) or time.monotonic() > deadline:
+                reasons = "\n".join(f"{name}: {text}" for name, text in errors.items())
+                raise AirflowError(f"no DAG {dag_id} in {self.dags}\n{reasons}")
             time.sleep(0.1)
 
     def wait_for_run(self, dag_id: str, *, timeout: float = 60) -> Run:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -37,11 +38,7 @@ def main() -> None:
 
     started = time.monotonic()
     if "JAX_COORDINATOR_ADDRESS" in os.environ:  # set by launcher="jax"
-        jax.distributed.initialize(
-            coordinator_address=os.environ["JAX_COORDINATOR_ADDRESS"],
-            num_processes=int(os.environ["JAX_NUM_PROCESSES"]),
-            process_id=int(os.environ["JAX_PROCESS_ID"]),
-        )
+        join_learners()
     learner, learners = jax.process_index(), jax.process_count()
     print(f"learner {learner + 1} of {learners}, {jax.device_count()} devices", flush=True)
 
@@ -70,6 +67,34 @@ def main() -> None:
         "model": str(model),
     }
     Path(os.environ["LEARNER_RESULT_FILE"]).write_text(json.dumps(result))
+
+
+def join_learners() -> None:
+    """Meet the other learners at the first one's address."""
+    address = os.environ["JAX_COORDINATOR_ADDRESS"]
+    learner = int(os.environ["JAX_PROCESS_ID"])
+    if learner > 0:
+        wait_for_port(address)
+    jax.distributed.initialize(
+        coordinator_address=address,
+        num_processes=int(os.environ["JAX_NUM_PROCESSES"]),
+        process_id=learner,
+        cluster_detection_method="deactivate",  # all is known: nothing to ask Kubernetes for
+    )
+
+
+def wait_for_port(address: str, *, seconds: float = 120) -> None:
+    """Wait until the first learner listens: JAX itself tries again ever more seldom."""
+    host, port = address.rsplit(":", 1)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+        except OSError:
+            time.sleep(0.2)
+        else:
+            return
+    print(f"nobody listens at {address} after {seconds:.0f} s; going on all the same")
 
 
 def select_own_part(data: dict[str, Any], *, learner: int, learners: int) -> tuple[Any, Any]:

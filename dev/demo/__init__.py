@@ -1,0 +1,1 @@
+"""A whole training, from the data to a published model, in Airflow on a real cluster."""
