@@ -34,9 +34,11 @@ _SPEC_FIELDS = (
     "framework",
     "framework_version",
     "launcher",
+    "processes_per_learner",
     "cpus",
     "memory",
     "gpus",
+    "gpu_resource",
     "env",
     "training_data",
     "results",
@@ -72,10 +74,12 @@ class LearnerStatefulSetOperator(BaseOperator):
     :param image: image of the learners; it has bash, unless the command is a list.
     :param framework: names the image instead, together with framework_version.
     :param framework_version: version of the framework, such as "1.5".
-    :param launcher: "none", or "jax": the environment by which learners find each other.
+    :param launcher: "none", "torchrun", "jax", "tensorflow" or "mpi": how learners find each other.
+    :param processes_per_learner: how many processes torchrun or mpirun starts in each learner.
     :param cpus: CPUs of one learner, a Kubernetes quantity.
     :param memory: memory of one learner, a Kubernetes quantity such as "2Gi".
     :param gpus: GPUs of one learner.
+    :param gpu_resource: what they are requested by, if not "nvidia.com/gpu", such as "amd.com/gpu".
     :param env: environment variables; numbers and truth values become texts.
     :param training_data: store with the training data: type, mount_path and what the type needs.
     :param results: store for the results.
@@ -120,9 +124,11 @@ class LearnerStatefulSetOperator(BaseOperator):
         framework: str | None = None,
         framework_version: str | None = None,
         launcher: str = "none",
+        processes_per_learner: int | str = 1,
         cpus: float | str = 1,
         memory: str = "1Gi",
         gpus: int | str = 0,
+        gpu_resource: str | None = None,
         env: Mapping[str, Any] | None = None,
         training_data: Mapping[str, Any] | None = None,
         results: Mapping[str, Any] | None = None,
@@ -155,9 +161,11 @@ class LearnerStatefulSetOperator(BaseOperator):
         self.framework = framework
         self.framework_version = framework_version
         self.launcher = launcher
+        self.processes_per_learner = processes_per_learner
         self.cpus = cpus
         self.memory = memory
         self.gpus = gpus
+        self.gpu_resource = gpu_resource
         self.env = env
         self.training_data = training_data
         self.results = results

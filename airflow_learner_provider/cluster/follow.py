@@ -22,6 +22,7 @@ from airflow_learner_provider.cluster.client import (
 from airflow_learner_provider.cluster.connection import Connection
 from airflow_learner_provider.cluster.logs import LogCopier
 from airflow_learner_provider.cluster.rights import check_rights
+from airflow_learner_provider.cluster.ssh_key import generate_ssh_key
 from airflow_learner_provider.cluster.watch import Subscription, Watch
 from airflow_learner_provider.exceptions import InvalidSpecError, LearnerError
 from airflow_learner_provider.training.accounts import NO_ACCOUNTS, Accounts
@@ -115,6 +116,7 @@ async def _release_after(
 async def _build(
     connection: Connection, request: TrainingRequest, accounts: Accounts, *, native: bool
 ) -> TrainingObjects:
+    needs_ssh = request.spec.launcher == "mpi"
     # In a thread: the first call imports the models, which takes seconds.
     return await asyncio.to_thread(
         build_objects,
@@ -124,6 +126,7 @@ async def _build(
         version=request.version,
         native=native,
         accounts=accounts,
+        ssh_key=await asyncio.to_thread(generate_ssh_key) if needs_ssh else None,
     )
 
 

@@ -25,12 +25,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_learner_provider.training.checkpoints import FIND_CHECKPOINT
+
 CONTAINER = "learner"
 HOLDER = "holder"
 # Where kubelet reads the termination message: at most 4096 bytes.
 RESULT_FILE = "/dev/termination-log"
 
-WRAPPER = r"""
+WRAPPER = (
+    r"""
 state=/job/learner
 starts=0
 [ -r "$state.starts" ] && read -r starts < "$state.starts"
@@ -51,6 +54,9 @@ export LEARNER_ID=$((LEARNER_ORDINAL + 1))
 for dir in "$RESULT_DIR" "$CHECKPOINT_DIR"; do
   [ -z "$dir" ] || [ -d "$dir" ] || mkdir -p "$dir"
 done
+"""
+    + FIND_CHECKPOINT
+    + r"""
 resolves() {
   if command -v getent; then getent hosts "$1"
   elif command -v python3; then python3 -c "import socket; socket.gethostbyname('$1')"
@@ -74,7 +80,7 @@ if [ "$NUM_LEARNERS" -gt 1 ]; then
   done
 fi
 set -m # a process group of its own, so that a signal reaches all of it
-bash -c "$TRAINING_COMMAND" < /dev/null &
+bash -c "${LAUNCH_COMMAND:-$TRAINING_COMMAND}" < /dev/null &
 child=$!
 set +m
 trap 'kill -TERM -- "-$child"; stopped=1' TERM INT
@@ -99,6 +105,7 @@ echo "$code" > "$state.exit"
 printf '%s' "$(< "$LEARNER_RESULT_FILE")" > "$state.result"
 exit "$code"
 """
+)
 
 HOLDER_SCRIPT = """trap 'exit 0' TERM INT; while :; do sleep 3600 & wait "$!"; done"""
 # Reasons of a container that never ran.

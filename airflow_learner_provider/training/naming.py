@@ -13,6 +13,7 @@ MAX_NAME_LENGTH = 52
 DATA_SECRET = "-data"  # noqa: S105 - part of a name
 RESULTS_SECRET = "-results"  # noqa: S105
 PULL_SECRET = "-pull"  # noqa: S105
+SSH_SECRET = "-ssh"  # noqa: S105
 # Volumes of the pod.
 DATA_VOLUME = "training-data"
 RESULTS_VOLUME = "results"

@@ -14,6 +14,7 @@ from kubernetes.client import (
     V1EnvVar,
     V1ResourceRequirements,
     V1SecurityContext,
+    V1ServicePort,
     V1Volume,
     V1VolumeMount,
 )
@@ -24,6 +25,7 @@ from airflow_learner_provider.learner import (
     Image,
     LearnerConfig,
     Resources,
+    SSHVolumeSecret,
     VolumeMountSpec,
     Volumes,
     create_container_spec,
@@ -48,15 +50,17 @@ from airflow_learner_provider.training.completion import (
 )
 from airflow_learner_provider.training.launchers import (
     ORDINAL,
+    Group,
     build_launcher_env,
+    build_launcher_ports,
     build_ordinal_env,
-    learner_address,
 )
 from airflow_learner_provider.training.naming import (
     DATA_VOLUME,
     JOB_VOLUME,
     LEARNERS,
     RESULTS_VOLUME,
+    SSH_SECRET,
     Owner,
     build_annotations,
     build_labels,
@@ -70,6 +74,7 @@ from airflow_learner_provider.training.spec import (
     Store,
     TrainingSpec,
 )
+from airflow_learner_provider.training.ssh import SSHKey, build_ssh_secret, build_ssh_volume
 from airflow_learner_provider.training.staging import bucket_url, build_download, build_upload
 
 Json = dict[str, Any]
@@ -101,6 +106,7 @@ def build_objects(
     version: str,
     native: bool,
     accounts: Accounts = NO_ACCOUNTS,
+    ssh_key: SSHKey | None = None,
 ) -> TrainingObjects:
     """Build all objects of a training; nothing is read but the arguments.
 
@@ -108,6 +114,7 @@ def build_objects(
     :param version: of the provider, kept as an annotation.
     :param native: whether the cluster keeps a restart policy on a container.
     :param accounts: what the connections say that the spec names.
+    :param ssh_key: what the learners of a launcher that needs ssh know each other by.
     :raises InvalidSpecError: a value cannot be built from; it names the field.
     """
     name = spec.name or build_training_name(owner)
@@ -117,20 +124,35 @@ def build_objects(
     spec_hash = spec.spec_hash()
     secrets = build_secrets(spec, accounts, name=name, config=config, labels=labels)
     spec = name_secrets(spec, accounts, name=name)
+    group = Group(name, namespace, spec.learners, spec.processes_per_learner, spec.gpus)
     volumes = _build_volumes(spec)
+    # The exit record lives and dies with the pod: a new training can never find an old one.
+    extra = [
+        (
+            V1Volume(name=JOB_VOLUME, empty_dir=V1EmptyDirVolumeSource()),
+            V1VolumeMount(name=JOB_VOLUME, mount_path=JOB_ROOT),
+        )
+    ]
+    if ssh_key is not None:
+        ssh = SSHVolumeSecret(id=name + SSH_SECRET, training_id=name)
+        extra.append(build_ssh_volume(ssh))
+        secrets.append(
+            build_ssh_secret(ssh, ssh_key, group, labels=labels, ready_timeout=spec.ready_timeout)
+        )
     container = create_container_spec(
         Container(
             image=Image(framework=spec.framework or "", version=spec.framework_version or ""),
             resources=Resources(cpus=spec.cpus, memory=spec.memory, gpus=str(spec.gpus)),
             volume_mounts=[
                 *volumes.create_volume_mounts_for_learner(),
-                V1VolumeMount(name=JOB_VOLUME, mount_path=JOB_ROOT),
+                *(mount for _, mount in extra),
             ],
             name=CONTAINER,
             command=escape_expansion(WRAPPER),
-            env_vars=_build_env(spec, name=name, namespace=namespace),
+            env_vars=_build_env(spec, group, checkpoints=build_training_name(owner)),
         ),
         config=config,
+        gpu_resource=spec.gpu_resource,
     )
     if spec.image is not None:
         container.image = spec.image
@@ -146,8 +168,7 @@ def build_objects(
         containers,
         [
             *volumes.create_volume_for_learner(csi_drivers=_name_csi_drivers(spec)),
-            # The exit record lives and dies with the pod: a new training can never find an old one.
-            V1Volume(name=JOB_VOLUME, empty_dir=V1EmptyDirVolumeSource()),
+            *(volume for volume, _ in extra),
         ],
         labels,
         dict(spec.node_selector),
@@ -166,7 +187,16 @@ def build_objects(
         annotations=build_annotations(owner, spec_hash=spec_hash, version=version)
         | {LEARNERS: str(spec.learners)},
     )
-    service = create_service_spec(name, name, namespace=namespace, labels=labels)
+    service = create_service_spec(
+        name,
+        name,
+        namespace=namespace,
+        labels=labels,
+        extra_ports=[
+            V1ServicePort(name=port, port=number, protocol="TCP")
+            for port, number in build_launcher_ports(spec.launcher).items()
+        ],
+    )
     manifest = _to_json(stateful_set)
     pod = manifest["spec"]["template"]
     # Variables for every Service of the namespace are nothing to a learner.
@@ -183,7 +213,7 @@ def build_objects(
     )
 
 
-def _build_env(spec: TrainingSpec, *, name: str, namespace: str) -> list[V1EnvVar]:
+def _build_env(spec: TrainingSpec, group: Group, *, checkpoints: str) -> list[V1EnvVar]:
     user = [V1EnvVar(name=key, value=escape_expansion(text)) for key, text in spec.env.items()]
     directories = {"RESULT_DIR": "" if spec.results is not None else "results"}
     if spec.training_data is not None:
@@ -195,23 +225,25 @@ def _build_env(spec: TrainingSpec, *, name: str, namespace: str) -> list[V1EnvVa
             V1EnvVar(name="TRAINING_COMMAND", value=escape_expansion(_as_text(spec.command))),
             *user,
         ],
-        name,
+        group.name,
         spec.learners,
-        name,
+        group.name,
         spec.training_data is not None,
         spec.results is not None,
     )
     for env_var in seeded:
+        if env_var.name == "CHECKPOINT_DIR" and env_var.value:
+            # All tries of a task share its checkpoints, and nobody else does.
+            env_var.value = f"{env_var.value}/{checkpoints}"
         env_var.value = _relocate(env_var.value, spec)
     known = {env_var.name for env_var in seeded}
-    first = learner_address(name, ordinal=0, namespace=namespace)
     return [
         *seeded,
         build_ordinal_env(ORDINAL),
-        V1EnvVar(name="FIRST_LEARNER", value=first),
+        V1EnvVar(name="FIRST_LEARNER", value=group.addresses[0]),
         V1EnvVar(name="LEARNER_RESULT_FILE", value=RESULT_FILE),
         V1EnvVar(name="RESULT_BUCKET_URL", value=escape_expansion(bucket_url(spec.results))),
-        *build_launcher_env(spec.launcher, name=name, namespace=namespace, learners=spec.learners),
+        *build_launcher_env(spec.launcher, group),
         *(env_var for env_var in user if env_var.name not in known),
     ]
 

@@ -33,6 +33,10 @@ _QUANTITY = re.compile(r"(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i)
 # RFC 1035 label for names (a Service may not begin with a digit), RFC 1123 label for namespaces.
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+# https://kubernetes.io/docs/tasks/administer-cluster/extended-resource-node/
+_EXTENDED_RESOURCE = re.compile(
+    r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?/[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?"
+)
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html, and older names.
 _BUCKET = re.compile(r"[A-Za-z0-9][-._A-Za-z0-9]*")
 _IMAGE = re.compile(r"\S+")
@@ -51,7 +55,7 @@ JOB_ROOT = "/job"
 SET_BY_PROVIDER = frozenset(
     {"TRAINING_ID", "LEARNER_ID", "NUM_LEARNERS", "LEARNER_NAME_PREFIX", "LEARNER_RESULT_FILE"}
     | {"TRAINING_COMMAND", "JOB_STATE_DIR", "DOWNWARD_API_POD_NAME", "DOWNWARD_API_POD_NAMESPACE"}
-    | {"RESULT_BUCKET_URL"}
+    | {"RESULT_BUCKET_URL", "LAUNCH_COMMAND"}
 )
 
 # The training is gone, or somebody wants it to end.
@@ -117,6 +121,12 @@ def _quantity(value: str) -> str:
 def _positive_quantity(value: str) -> str:
     if not re.search("[1-9]", re.split("[eE]", _quantity(value))[0]):
         raise ValueError("should be more than 0")
+    return value
+
+
+def _extended_resource(value: str) -> str:
+    if not _EXTENDED_RESOURCE.fullmatch(value):
+        raise ValueError('should be a resource name with its domain, such as "amd.com/gpu"')
     return value
 
 
@@ -234,10 +244,12 @@ class TrainingSpec(_Frozen):
     image: ImageName | None = None
     framework: str | None = None
     framework_version: Text | None = None
-    launcher: Literal["none", "jax"] = "none"
+    launcher: Literal["none", "torchrun", "jax", "tensorflow", "mpi"] = "none"
+    processes_per_learner: int = Field(default=1, ge=1)
     cpus: Quantity = "1"
     memory: Quantity = "1Gi"
     gpus: Count = Field(default=0, ge=0)
+    gpu_resource: Annotated[str, AfterValidator(_extended_resource)] | None = None
     env: dict[str, Text] = Field(default_factory=dict)
     training_data: Store | None = None
     results: Store | None = None
@@ -289,6 +301,17 @@ class TrainingSpec(_Frozen):
                 "holder_image: a command that is a list runs without a shell; name a small image "
                 "with a shell, such as busybox, to hold the pod after it has ended"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _fits_its_launcher(self) -> Self:
+        if self.processes_per_learner > 1 and self.launcher not in {"torchrun", "mpi"}:
+            raise ValueError(
+                "processes_per_learner: torchrun and mpi start processes; with another launcher "
+                "one process has all GPUs of its learner"
+            )
+        if self.launcher == "mpi" and not isinstance(self.command, str):
+            raise ValueError("command: the mpi launcher needs a shell; give command as one text")
         return self
 
     @model_validator(mode="after")

@@ -16,9 +16,24 @@ from dev.cluster.build import RCLONE, build, find_binary, publish_folder
 from dev.cluster.progress import say, step
 from dev.cluster.settings import ClusterError
 
-SUITE = "bookworm"  # its Python is 3.11
-PYTHON_VERSION = "3.11"
 TRAINING_PACKAGES = ["jax==0.10.2", "jaxlib==0.10.2", "numpy==2.4.6", "scikit-learn==1.9.1"]
+# Debian's PyTorch is built for CPUs, which the one on PyPI is not. TensorFlow is not in Debian; it
+# comes with the NumPy that Debian's PyTorch was built with.
+FRAMEWORK_PACKAGES = ["tensorflow-cpu==2.21.0", "numpy==2.2.4"]
+FRAMEWORK_DEBIAN_PACKAGES = ["python3-torch", "python3-mpi4py", "openmpi-bin", "openssh-server"]
+_PROGRAMS = Path(__file__).parents[1] / "images"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A release of Debian and the version of its Python."""
+
+    name: str
+    python: str
+
+
+BOOKWORM = Suite("bookworm", "3.11")
+TRIXIE = Suite("trixie", "3.13")
 
 
 @dataclass(frozen=True)
@@ -163,27 +178,43 @@ _UNUSED = (
 
 def _fill_digits(root: Path) -> None:
     """Fill in Debian's smallest system with Python, JAX and scikit-learn."""
-    host.install_packages({"debootstrap": "debootstrap"})
+    _fill_debian(root, BOOKWORM, debian=["python3"], python=TRAINING_PACKAGES)
+
+
+def _fill_frameworks(root: Path) -> None:
+    """Fill in PyTorch, TensorFlow, and Open MPI with the ssh that it starts processes by."""
+    packages = ["python3", *FRAMEWORK_DEBIAN_PACKAGES]
+    _fill_debian(root, TRIXIE, debian=packages, python=FRAMEWORK_PACKAGES)
     host.run_program(
-        *("debootstrap", "--variant=minbase", "--include=python3", SUITE, root), *_find_mirror()
+        *("chroot", root, "useradd", "--uid", "1000", "--create-home", "--shell", "/bin/bash"),
+        "learner",  # for learners that are not root
     )
-    packages = root / f"usr/local/lib/python{PYTHON_VERSION}/dist-packages"
+    for key in (root / "etc/ssh").glob("ssh_host_*"):
+        key.unlink()  # what is in an image is no secret
+
+
+def _fill_debian(root: Path, suite: Suite, *, debian: list[str], python: list[str]) -> None:
+    host.install_packages({"debootstrap": "debootstrap"})
+    include = f"--include={','.join(debian)}"
+    mirror = _find_mirror(suite)
+    host.run_program("debootstrap", "--variant=minbase", include, suite.name, root, *mirror)
+    packages = root / f"usr/local/lib/python{suite.python}/dist-packages"
     host.install_python_packages(
-        packages, TRAINING_PACKAGES, "--python-version", PYTHON_VERSION, "--only-binary", ":all:"
+        packages, python, "--python-version", suite.python, "--only-binary", ":all:"
     )
     for unused in (*(root / folder for folder in _UNUSED), *packages.rglob("tests")):
         shutil.rmtree(unused, ignore_errors=True)  # tests may be gone with those around them
-    # Without compiled files, every learner would compile jax again at its start.
+    # Without compiled files, every learner would compile its framework again at its start.
     host.run_program("chroot", root, "python3", "-m", "compileall", "-q", "/usr/local/lib")
 
 
-def _find_mirror() -> list[str]:
+def _find_mirror(suite: Suite) -> list[str]:
     """Return the mirror that this machine's apt uses for the suite.
 
     Where it has none, as on Ubuntu, debootstrap knows where Debian is by itself.
     """
     targets = host.run_program("apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)")
-    return re.findall(rf"^{SUITE} (\S+)$", targets, re.MULTILINE)[:1]
+    return re.findall(rf"^{suite.name} (\S+)$", targets, re.MULTILINE)[:1]
 
 
 _SHELL = ["/bin/sh"]
@@ -196,11 +227,19 @@ DIGITS = Image(
     _fill_digits,
     oci.ImageConfig(_SHELL),
     gib=4,
-    code=Path(__file__).parents[1] / "images" / "digits",
+    code=_PROGRAMS / "digits",
+)
+FRAMEWORKS = Image(
+    "frameworks",
+    _fill_frameworks,
+    # Debian builds PyTorch without libuv, which torchrun uses unless it is told not to.
+    oci.ImageConfig(_SHELL, env=oci.ImageConfig(_SHELL).env | {"USE_LIBUV": "0"}),
+    gib=10,
+    code=_PROGRAMS / "frameworks",
 )
 STAGING = Image("rclone", _fill_rclone, oci.ImageConfig(_SHELL), inputs=RCLONE.key)
 ALWAYS = (PAUSE, TINY)
-ON_REQUEST = {image.name: image for image in (DIGITS, STAGING)}
+ON_REQUEST = {image.name: image for image in (DIGITS, STAGING, FRAMEWORKS)}
 
 
 def find_image(name: str) -> Image:

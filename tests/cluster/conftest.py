@@ -84,6 +84,20 @@ def digits_image() -> str:
 
 
 @pytest.fixture(scope="session")
+def frameworks_image(kubeconfig: Path) -> str:  # of a cluster that is up
+    """An image with PyTorch, TensorFlow, Open MPI and ssh, made now for the local cluster."""
+    if image := os.environ.get("LEARNER_FRAMEWORKS_IMAGE"):
+        return image
+    made = subprocess.run(
+        [sys.executable, "-m", "dev.cluster", "images", "frameworks"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return made.stdout.strip().splitlines()[-1]
+
+
+@pytest.fixture(scope="session")
 def admin(kubeconfig: Path) -> Iterator[Admin]:
     """All rights in the cluster."""
     admin = Admin(kubeconfig)

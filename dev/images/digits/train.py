@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import checkpoint
 import dataset
 import jax
 import jax.numpy as jnp
@@ -46,21 +47,31 @@ def main() -> None:
     images, labels = select_own_part(data, learner=learner, learners=learners)
     mesh = jax.make_mesh((jax.device_count(),), (LEARNERS,))
     run_epoch = build_epoch(mesh, arguments.lr)
-    network = replicate(mesh, create_network())
-    velocity = replicate(mesh, jax.tree.map(np.zeros_like, create_network()))
-    shuffle = np.random.default_rng(seed=learner)
-    for epoch in range(1, arguments.epochs + 1):
+    done, saved = checkpoint.load()
+    fresh = create_network()
+    network = replicate(mesh, saved.get("network", fresh))
+    velocity = replicate(mesh, saved.get("velocity", jax.tree.map(np.zeros_like, fresh)))
+    loss = saved.get("progress", {}).get("loss")
+    for epoch in range(done + 1, arguments.epochs + 1):
+        shuffle = np.random.default_rng(seed=(learner, epoch))
         batches = build_batches(mesh, images, labels, shuffle, size=arguments.batch)
         network, velocity, loss = run_epoch(network, velocity, batches)
         accuracy = measure_accuracy(read(network), data["test_images"], data["test_labels"])
         print(f"epoch {epoch:2}  loss {float(loss):.4f}  accuracy {accuracy:.4f}", flush=True)
+        if learner == 0:
+            progress = {"loss": loss}
+            checkpoint.save(
+                epoch, network=read(network), velocity=read(velocity), progress=progress
+            )
 
+    accuracy = measure_accuracy(read(network), data["test_images"], data["test_labels"])
     model = Path(os.environ["RESULT_DIR"]) / "model.npz"
     if learner == 0:
         model.parent.mkdir(parents=True, exist_ok=True)
         np.savez(model, **read(network))
     result = {
         "accuracy": round(accuracy, 4),
+        "resumed_from": done,
         "loss": round(float(loss), 4),
         "epochs": arguments.epochs,
         "seconds": round(time.monotonic() - started, 1),
@@ -71,16 +82,9 @@ def main() -> None:
 
 def join_learners() -> None:
     """Meet the other learners at the first one's address."""
-    address = os.environ["JAX_COORDINATOR_ADDRESS"]
-    learner = int(os.environ["JAX_PROCESS_ID"])
-    if learner > 0:
-        wait_for_port(address)
-    jax.distributed.initialize(
-        coordinator_address=address,
-        num_processes=int(os.environ["JAX_NUM_PROCESSES"]),
-        process_id=learner,
-        cluster_detection_method="deactivate",  # all is known: nothing to ask Kubernetes for
-    )
+    if os.environ["LEARNER_ORDINAL"] != "0":
+        wait_for_port(os.environ["JAX_COORDINATOR_ADDRESS"])
+    jax.distributed.initialize()
 
 
 def wait_for_port(address: str, *, seconds: float = 120) -> None:
