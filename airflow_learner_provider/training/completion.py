@@ -50,6 +50,7 @@ if [ "$starts" -gt 1 ]; then
   trap 'exit 0' TERM INT
   while :; do sleep 3600 & wait "$!"; done
 fi
+trap "exit 143" TERM INT # nothing has begun that would have to end
 export LEARNER_ID=$((LEARNER_ORDINAL + 1))
 for dir in "$RESULT_DIR" "$CHECKPOINT_DIR"; do
   [ -z "$dir" ] || [ -d "$dir" ] || mkdir -p "$dir"
