@@ -3,6 +3,12 @@
 import os
 import tempfile
 
+from hypothesis import settings
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("default", deadline=None)
+settings.load_profile("default")
+
 _home = tempfile.TemporaryDirectory(prefix="airflow-home-")  # kept until the process ends
 
 os.environ["AIRFLOW_HOME"] = _home.name

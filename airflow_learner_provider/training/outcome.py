@@ -137,7 +137,7 @@ def build_outcome(
         namespace=namespace,
         phase=Phase.FAILED if trouble is not None else status.phase,
         reason=trouble.reason if trouble is not None else "",
-        message=describe(observation, status, trouble, namespace=namespace) if trouble else "",
+        message=describe(observation, trouble, namespace=namespace) if trouble else "",
         result=results[0] if results else None,
         learners=rows,
         timings=_build_timings(observation, status.learners),
@@ -152,7 +152,7 @@ def build_error(outcome: Outcome) -> TrainingFailedError:
     return kind(outcome["message"], outcome=outcome)
 
 
-def describe(observation: Observation, status: Status, trouble: Trouble, *, namespace: str) -> str:
+def describe(observation: Observation, trouble: Trouble, *, namespace: str) -> str:
     """Say which learner, what, and what to do."""
     where = f"training {namespace}/{observation.name}"
     who = "" if trouble.ordinal is None else f" learner {trouble.ordinal}"
