@@ -111,9 +111,9 @@ def test_signal_that_ended_the_command_is_in_its_code(pod: Callable[..., Pod]) -
 
 def test_terminate_reaches_the_whole_group_and_is_waited_for(pod: Callable[..., Pod]) -> None:
     learner = pod("""
+        trap 'echo > "$FOLDER/child"; exit 5' TERM
         (trap 'sleep 0.4; echo > "$FOLDER/grandchild"; exit' TERM
          echo > "$FOLDER/up"; while :; do sleep 0.05; done) &
-        trap 'echo > "$FOLDER/child"; exit 5' TERM
         wait
     """)
     with learner.start() as process:
