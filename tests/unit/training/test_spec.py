@@ -67,7 +67,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "give either image_pull_secret or image_pull_conn_id",
     ),
     "an unknown key": ({"learnres": PLANTED}, "learnres: is not a known key"),
-    "an unknown launcher": ({"launcher": PLANTED}, "launcher: should be 'none' or 'jax'"),
+    "an unknown launcher": ({"launcher": PLANTED}, "launcher: should be 'none', 'torchrun'"),
     "a name too long": ({"name": "d" * 53}, "name: should have at most 52 characters"),
     "a name with a digit first": ({"name": "1-digits"}, "name: should be a DNS label"),
     "a name in capitals": ({"name": "Digits"}, "name: should be a DNS label"),
