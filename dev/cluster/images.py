@@ -189,6 +189,14 @@ def _fill_frameworks(root: Path) -> None:
         *("chroot", root, "useradd", "--uid", "1000", "--create-home", "--shell", "/bin/bash"),
         "learner",  # for learners that are not root
     )
+    # torchrun wants libuv even when USE_LIBUV says that there is none.
+    torch = root / "usr/lib/python3/dist-packages/torch/distributed"
+    for file, last in (
+        ("elastic/rendezvous/static_tcp_rendezvous.py", "multi_tenant=True,"),
+        ("rendezvous.py", "is_master=False,"),
+    ):
+        text = (torch / file).read_text().replace(last, f"{last} use_libuv=False,")
+        (torch / file).write_text(text)
     for key in (root / "etc/ssh").glob("ssh_host_*"):
         key.unlink()  # what is in an image is no secret
 
@@ -232,7 +240,7 @@ DIGITS = Image(
 FRAMEWORKS = Image(
     "frameworks",
     _fill_frameworks,
-    # Debian builds PyTorch without libuv, which torchrun uses unless it is told not to.
+    # Debian builds PyTorch without libuv.
     oci.ImageConfig(_SHELL, env=oci.ImageConfig(_SHELL).env | {"USE_LIBUV": "0"}),
     gib=10,
     code=_PROGRAMS / "frameworks",
