@@ -82,14 +82,19 @@ class Admin:
             content_type="application/apply-patch+yaml",
         )
 
-    def prepare_namespace(self, namespace: str) -> None:
+    def prepare_namespace(self, namespace: str, *, labels: Mapping[str, str] | None = None) -> None:
         """Make a namespace in which Airflow has the rights of `deploy/rbac.yaml`, and no others."""
-        metadata = {"name": namespace}
+        metadata = {"name": namespace, "labels": dict(labels or {})}
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
         for manifest in yaml.safe_load_all(RBAC.read_text()):
             for subject in manifest.get("subjects", []):
                 subject["namespace"] = namespace
             self.apply(manifest, namespace=namespace)
+
+    def list_namespaces(self, label: str) -> dict[str, str]:
+        """Return the value of a label by the names of the namespaces that have it."""
+        found = self.request("GET", _PATHS["Namespace"], query={"labelSelector": label})["items"]
+        return {item["metadata"]["name"]: item["metadata"]["labels"][label] for item in found}
 
     def delete_namespace(self, namespace: str) -> None:
         """Begin to delete a namespace with all that is in it."""

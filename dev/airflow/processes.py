@@ -9,16 +9,23 @@ import signal
 import time
 from pathlib import Path
 
-from dev.airflow.settings import COMPONENT_VARIABLE, HOME_VARIABLE, AirflowError
+from dev.airflow.settings import COMPONENT_VARIABLE, HOME_VARIABLE, OWNER_VARIABLE, AirflowError
 
 
 def find(home: Path, component: str | None = None) -> list[int]:
     """Return the pids of a home's processes, or of those that one component started."""
-    wanted = {f"{HOME_VARIABLE}={home}"}
+    wanted = {HOME_VARIABLE: str(home)}
     if component is not None:
-        wanted.add(f"{COMPONENT_VARIABLE}={component}")
-    pids = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
-    return [pid for pid in sorted(pids) if wanted <= _read_environment(pid)]
+        wanted[COMPONENT_VARIABLE] = component
+    return [pid for pid in _list_pids() if wanted.items() <= _read_environment(pid).items()]
+
+
+def kill_orphans() -> None:
+    """Kill what was to end with a process that is gone, which could not see to it."""
+    for pid in _list_pids():
+        owner = _read_environment(pid).get(OWNER_VARIABLE)
+        if owner is not None and not Path(f"/proc/{owner}").exists():
+            send_signal(pid, signal.SIGKILL)
 
 
 def send_signal(pid: int, number: signal.Signals) -> None:
@@ -46,9 +53,14 @@ def read_parent(pid: int) -> int:
     return int(stat.rpartition(")")[2].split()[1])  # the name before may contain anything
 
 
-def _read_environment(pid: int) -> set[str]:
+def _list_pids() -> list[int]:
+    return sorted(int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
+
+
+def _read_environment(pid: int) -> dict[str, str]:
     try:
         text = Path(f"/proc/{pid}/environ").read_bytes()
     except (FileNotFoundError, ProcessLookupError, PermissionError):  # it ended, or is another's
-        return set()
-    return set(text.decode(errors="replace").split("\0"))
+        return {}
+    pairs = (entry.partition("=") for entry in text.decode(errors="replace").split("\0"))
+    return {name: value for name, _, value in pairs}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import sqlite3
@@ -21,6 +22,7 @@ from dev.airflow.settings import (
     COMPONENT_VARIABLE,
     DEFAULT_COMPONENTS,
     JOB_TYPES,
+    OWNER_VARIABLE,
     AirflowError,
     build_environment,
 )
@@ -32,10 +34,10 @@ STOP_SECONDS = 6
 class Airflow:
     """An Airflow with a folder of its own for database, logs and DAGs.
 
-    As a context manager it is stopped at the end; `start()` alone leaves it running when this
-    process ends, and a later `Airflow(home).stop()` ends it.
+    As a context manager it ends with the block, or, when this process is killed, with the next
+    start of any. `start()` alone leaves it running; a later `Airflow(home).stop()` ends it.
 
-    :param home: its folder; what an Airflow that was cut off left running there is ended at start.
+    :param home: its folder; what still runs there is ended at start.
     :param dags: the DAGs' folder; by default one in its home.
     :param paused: whether a new DAG waits until somebody unpauses it.
     :param workers: how many tasks can run at once.
@@ -63,6 +65,7 @@ class Airflow:
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Self:
+        self._environment[OWNER_VARIABLE] = str(os.getpid())
         self.start()
         return self
 
@@ -72,6 +75,7 @@ class Airflow:
     def start(self, *components: str) -> None:
         """Start components, all that make an Airflow by default, and wait until they work."""
         if not components:
+            processes.kill_orphans()
             processes.kill(self.home)
             self.dags.mkdir(parents=True, exist_ok=True)
             self._migrate()

@@ -7,6 +7,7 @@ from pathlib import Path
 # What every process of a home carries in its environment, so that it can be told from all others.
 HOME_VARIABLE = "LOCAL_AIRFLOW_HOME"
 COMPONENT_VARIABLE = "LOCAL_AIRFLOW_COMPONENT"
+OWNER_VARIABLE = "LOCAL_AIRFLOW_OWNER"  # pid of the process with which it is to end, if any
 
 # The commands of the components by their names here. Logs are read from the files, which all
 # components share, so none of them is served.

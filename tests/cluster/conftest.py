@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,8 @@ from dev.airflow.settings import AirflowError
 from tests.cluster.core import Core
 
 CONNECTION = "kubernetes_default"
-TEST_SECONDS = 300
+OWNER_LABEL = "airflow-learner-tests"  # pid of the test run that made a namespace
+TEST_SECONDS = 600
 EMPTY_SECONDS = 60
 
 
@@ -55,6 +57,12 @@ def pytest_runtest_makereport(
         if "airflow" in arguments:
             report.sections.append(("Airflow", arguments["airflow"].describe()))
     return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def end_in_order() -> None:
+    """Undo what was made for the tests also when they are told to end, by SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
@@ -100,9 +108,12 @@ def frameworks_image(kubeconfig: Path) -> str:  # of a cluster that is up
 @pytest.fixture(scope="session")
 def admin(kubeconfig: Path) -> Iterator[Admin]:
     """All rights in the cluster."""
-    admin = Admin(kubeconfig)
-    yield admin
-    admin.close()
+    with closing(Admin(kubeconfig)) as admin:
+        if "//127.0.0.1:" in admin.client.configuration.host:  # the pids are this machine's
+            for name, pid in admin.list_namespaces(OWNER_LABEL).items():
+                if not Path(f"/proc/{pid}").exists():
+                    admin.delete_namespace(name)  # what is in it would be in these tests' way
+        yield admin
 
 
 @pytest.fixture(scope="session")
@@ -139,7 +150,7 @@ def kubectl(kubeconfig: Path) -> Callable[..., str]:
 def namespace(admin: Admin) -> Iterator[str]:
     """A new namespace, with exactly the rights of `deploy/rbac.yaml` for Airflow."""
     name = f"test-{uuid.uuid4().hex[:12]}"
-    admin.prepare_namespace(name)
+    admin.prepare_namespace(name, labels={OWNER_LABEL: str(os.getpid())})
     yield name
     admin.delete_namespace(name)
 

@@ -12,6 +12,7 @@ from dev.airflow.rest import Run, Task
 from tests.cluster.conftest import AirflowUnderTest
 
 DAGS = Path(__file__).parents[2] / "dags"
+RUN_SECONDS = 400
 
 pytestmark = pytest.mark.usefixtures("digits_image")
 
@@ -39,7 +40,7 @@ def test_the_pipeline_trains_and_publishes_a_model(
 ) -> None:
     dag_id = airflow.copy_dag_file(DAGS / "train_digits_pipeline.py")
     run = airflow.trigger(dag_id, {"epochs": 3})
-    run.wait_for("success", timeout=240)
+    run.wait_for("success", timeout=RUN_SECONDS)
 
     assert run.task("preprocess").read_xcom()["result"]["train"] == 1438
     assert_trained(run.task("train"), epochs=3)
@@ -66,7 +67,7 @@ def test_a_model_that_is_not_good_enough_is_not_published(
 ) -> None:
     dag_id = airflow.copy_dag_file(DAGS / "train_digits_pipeline.py")
     run = airflow.trigger(dag_id, {"epochs": 1})
-    run.wait_for("failed", timeout=240)
+    run.wait_for("failed", timeout=RUN_SECONDS)
 
     assert run.task("train").read_state() == "success"
     evaluate = run.task("evaluate")
@@ -82,7 +83,7 @@ def test_the_schedule_starts_a_training_for_the_last_day_only(
 ) -> None:
     dag_id = airflow.copy_dag_file(DAGS / "train_on_schedule.py")
     run = wait_for_scheduled_run(airflow, dag_id)
-    run.wait_for("success", timeout=240)
+    run.wait_for("success", timeout=RUN_SECONDS)
 
     assert_trained(run.task("train"), epochs=3)
     assert [other.run_id for other in airflow.api.list_runs(dag_id)] == [run.run_id]
@@ -102,7 +103,7 @@ def test_the_form_decides_how_to_train(
     dag_id = airflow.copy_dag_file(DAGS / "train_from_form.py")
     entered = {"learners": 2, "memory": "768Mi", "epochs": 2, "learning_rate": 0.05}
     run = airflow.trigger(dag_id, entered)
-    run.wait_for("success", timeout=240)
+    run.wait_for("success", timeout=RUN_SECONDS)
 
     assert_trained(run.task("train"), epochs=2)
     wait_until_empty()
@@ -121,7 +122,7 @@ def test_a_launched_training_is_waited_for_and_removed(
 ) -> None:
     dag_id = airflow.copy_dag_file(DAGS / "launch_then_wait.py")
     run = airflow.trigger(dag_id)
-    run.wait_for("success", timeout=240)
+    run.wait_for("success", timeout=RUN_SECONDS)
 
     name = run.task("launch").read_xcom()["name"]
     completed = run.task("wait_until_completed").read_xcom()
