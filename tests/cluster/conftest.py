@@ -28,6 +28,7 @@ from dev.airflow.access import Admin, build_connection
 from dev.airflow.rest import Json, Run
 from dev.airflow.server import Airflow
 from dev.airflow.settings import AirflowError
+from dev.services import S3, serve_s3
 from tests.cluster.core import Core
 
 CONNECTION = "kubernetes_default"
@@ -94,15 +95,30 @@ def digits_image() -> str:
 @pytest.fixture(scope="session")
 def frameworks_image(kubeconfig: Path) -> str:  # of a cluster that is up
     """An image with PyTorch, TensorFlow, Open MPI and ssh, made now for the local cluster."""
-    if image := os.environ.get("LEARNER_FRAMEWORKS_IMAGE"):
-        return image
+    return os.environ.get("LEARNER_FRAMEWORKS_IMAGE") or _make_image("frameworks")
+
+
+@pytest.fixture(scope="session")
+def staging_image(kubeconfig: Path) -> str:  # of a cluster that is up
+    """An image with rclone, made now for the local cluster."""
+    return os.environ.get("LEARNER_STAGING_IMAGE") or _make_image("rclone")
+
+
+def _make_image(name: str) -> str:
     made = subprocess.run(
-        [sys.executable, "-m", "dev.cluster", "images", "frameworks"],
+        [sys.executable, "-m", "dev.cluster", "images", name],
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
     return made.stdout.strip().splitlines()[-1]
+
+
+@pytest.fixture(scope="session")
+def s3(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    """A real S3 server that pods of the local cluster reach."""
+    with serve_s3(tmp_path_factory.mktemp("buckets")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

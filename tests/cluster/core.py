@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_learner_provider.cluster.connection import Connection, connect
 from airflow_learner_provider.cluster.credentials import ClusterSettings
 from airflow_learner_provider.cluster.follow import run_training
+from airflow_learner_provider.training.accounts import Accounts
 from airflow_learner_provider.training.naming import Owner
 from airflow_learner_provider.training.request import TrainingRequest
 from airflow_learner_provider.training.spec import parse_training_spec
@@ -47,12 +48,14 @@ class Core:
     """Runs trainings in a namespace with exactly the Role's rights.
 
     :param log: of all trainings that are run here.
+    :param accounts: what connections say that the trainings name.
     """
 
     namespace: str
     kubeconfig: Path
     image: str
     log: TaskLog = field(default_factory=TaskLog)
+    accounts: Accounts = field(default_factory=dict)
 
     def request(
         self, *, owner: Owner | None = None, deadline: float | None = None, **spec: Any
@@ -78,8 +81,9 @@ class Core:
 
     async def run(self, request: TrainingRequest | None = None, /, **spec: Any) -> Outcome:
         """Run a training to its end."""
+        request = request or self.request(**spec)
         async with self.connect() as connection:
-            return await run_training(connection, request or self.request(**spec), self.log)
+            return await run_training(connection, request, self.log, accounts=self.accounts)
 
 
 def new_owner(**more: Any) -> Owner:

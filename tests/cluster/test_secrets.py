@@ -1,0 +1,191 @@
+"""Keys and tokens: they do what they are for, belong to their training, and stand nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_learner_provider.learner import (
+    ImageLocation,
+    JobDeploymentRequest,
+    LearnerConfig,
+    generate_image_pull_secret,
+)
+from airflow_learner_provider.training.accounts import Account
+from dev.cluster import containerd
+from dev.services import S3, Registry, serve_registry
+from tests.cluster.core import Core, meanwhile, until
+
+if TYPE_CHECKING:
+    from kubernetes.client import CoreV1Api
+
+    from dev.airflow.access import Admin
+    from tests.cluster.conftest import AirflowUnderTest
+
+TOKEN = "t0ken-of-the-registry"
+HTPASSWD = "token:$2b$05$abcdefghijklmnopqrstuuFLPmeJzWytQ5Cpus515D0FgRajlipzG"
+
+
+@pytest.fixture(scope="module")
+def registry(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    with serve_registry(
+        tmp_path_factory.mktemp("registry"), htpasswd=HTPASSWD, token=TOKEN
+    ) as server:
+        yield server
+
+
+@pytest.fixture
+def private_image(registry: Registry, tiny_image: str, namespace: str) -> Iterator[str]:
+    """An image that only the registry's user may pull, and that the node has not pulled yet."""
+    image = registry.push(tiny_image, f"ml/tiny:{namespace}")
+    yield image
+    containerd.ctr("images", "rm", image)
+
+
+async def test_a_private_image_is_pulled_with_the_connections_token(
+    core: Core, registry: Registry, private_image: str
+) -> None:
+    core.accounts = {
+        "wrong": Account("token", "wrong", host=registry.host),
+        "registry": Account("", TOKEN, host=registry.host),
+    }
+    denied = await asyncio.gather(
+        core.run(learners=1, command="true", image=private_image),
+        core.run(
+            learners=1,
+            command="true",
+            image=private_image,
+            image_pull_conn_id="wrong",
+        ),
+    )
+    assert [outcome["reason"] for outcome in denied] == ["ImageDenied", "ImageDenied"]
+    assert TOKEN not in core.log.text
+    outcome = await core.run(
+        command="echo pulled",
+        image=private_image,
+        image_pull_conn_id="registry",
+    )
+    assert outcome["phase"] == "Succeeded"
+    assert "[1] pulled" in core.log.lines
+
+
+async def test_the_seeds_pull_secret_pulls(
+    core: Core, core_api: CoreV1Api, registry: Registry, private_image: str
+) -> None:
+    location = ImageLocation(registry=registry.host, access_token=TOKEN, email="a@example.com")
+    secret = await asyncio.to_thread(
+        generate_image_pull_secret,
+        core_api,
+        JobDeploymentRequest(name="job", training_id="t", image_location=location),
+        config=LearnerConfig(learner_namespace=core.namespace),
+    )
+    outcome = await core.run(
+        learners=1, command="true", image=private_image, image_pull_secret=secret
+    )
+    assert outcome["phase"] == "Succeeded"
+
+
+async def test_secrets_belong_to_their_training_and_their_values_stand_nowhere_else(
+    core: Core, admin: Admin, staging_image: str, wait_until_empty: Callable[[], None]
+) -> None:
+    planted = {"planted-key-1": "s3", "planted-token-2": "registry"}
+    core.accounts = {
+        conn_id: Account("user", value, host="registry.test") for value, conn_id in planted.items()
+    }
+    store = {"type": "s3_datastore", "bucket": "b", "endpoint": "http://s3.test", "conn_id": "s3"}
+    request = core.request(
+        command="sleep 60",
+        name="owned",
+        training_data=store,
+        results=store,
+        image_pull_conn_id="registry",
+        staging_image=staging_image,
+    )
+
+    def list_secrets() -> list[dict[str, Any]]:
+        path = f"/api/v1/namespaces/{core.namespace}/secrets"
+        items: list[dict[str, Any]] = admin.request("GET", path)["items"]
+        return items
+
+    def list_pods() -> list[dict[str, Any]]:
+        path = f"/api/v1/namespaces/{core.namespace}/pods"
+        items: list[dict[str, Any]] = admin.request("GET", path)["items"]
+        return items
+
+    async with meanwhile(core.run(request)) as task:
+        pods = await until(list_pods)
+        secrets = await asyncio.to_thread(list_secrets)
+        assert [secret["metadata"]["name"] for secret in secrets] == [
+            "owned-data",
+            "owned-pull",
+            "owned-results",
+        ]
+        for secret in secrets:
+            (owner,) = secret["metadata"]["ownerReferences"]
+            assert (owner["kind"], owner["name"]) == ("StatefulSet", "owned")
+        path = f"/apis/apps/v1/namespaces/{core.namespace}/statefulsets"
+        stateful_sets = await asyncio.to_thread(admin.request, "GET", path)
+        outcome = await task  # there is no such store
+    assert outcome["phase"] == "Failed"
+    for text in (json.dumps([pods, stateful_sets, outcome, request.to_json()]), core.log.text):
+        for value in planted:
+            assert value not in text
+    await asyncio.to_thread(wait_until_empty)
+
+
+def test_a_connections_keys_reach_the_cluster_and_nothing_that_airflow_stores(
+    airflow: AirflowUnderTest,
+    s3: S3,
+    namespace: str,
+    staging_image: str,
+    wait_until_empty: Callable[[], None],
+) -> None:
+    (s3.buckets / namespace / "in").mkdir(parents=True)
+    (s3.buckets / namespace / "in/digits").write_text("0123456789\n")
+    airflow.api.set_connection(
+        {
+            "connection_id": "my_s3",
+            "conn_type": "aws",
+            "login": s3.access_key,
+            "password": s3.secret_key,
+            "extra": json.dumps({"endpoint_url": s3.url}),
+        }
+    )
+    store = {"type": "s3_datastore", "bucket": namespace, "conn_id": "my_s3"}
+    arguments = {
+        "learners": 1,
+        "command": 'cat "$DATA_DIR/digits"; mkdir -p "$RESULT_DIR"; echo > "$RESULT_DIR/model"',
+        "cpus": "50m",
+        "memory": "64Mi",
+        "training_data": store | {"sub_path": "in"},
+        "results": store | {"sub_path": "out"},
+        "staging_image": staging_image,
+    }
+    run = airflow.run(f"""
+with DAG(DAG_ID, schedule=None):
+    for home, deferrable in (("worker", False), ("triggerer", True)):
+        LearnerStatefulSetOperator(
+            task_id=home,
+            name=home,
+            namespace=NAMESPACE,
+            image=TINY_IMAGE,
+            deferrable=deferrable,
+            **{arguments!r},
+        )
+""")
+    run.wait_for("success")
+    for home in ("worker", "triggerer"):
+        assert (s3.buckets / namespace / f"out/{home}/model").exists()
+        log = "\n".join(run.task(home).read_log())
+        assert "[0] 0123456789" in log
+        assert "[0 download] copying 1 files of 11 bytes" in log
+    # Its database and its logs.
+    stored = [path for path in airflow.server.home.rglob("*") if path.is_file()]
+    assert stored
+    assert [str(path) for path in stored if s3.secret_key.encode() in path.read_bytes()] == []
+    wait_until_empty()
