@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dev.airflow.access import Admin
     from tests.cluster.conftest import AirflowUnderTest
 
+DAGS = Path(__file__).parents[2] / "dags"
 TOKEN = "t0ken-of-the-registry"
 HTPASSWD = "token:$2b$05$abcdefghijklmnopqrstuuFLPmeJzWytQ5Cpus515D0FgRajlipzG"
 
@@ -138,52 +139,32 @@ async def test_secrets_belong_to_their_training_and_their_values_stand_nowhere_e
     await asyncio.to_thread(wait_until_empty)
 
 
+@pytest.mark.usefixtures("staging_image", "digits_image")
 def test_a_connections_keys_reach_the_cluster_and_nothing_that_airflow_stores(
-    airflow: AirflowUnderTest,
-    s3: S3,
-    namespace: str,
-    staging_image: str,
-    wait_until_empty: Callable[[], None],
+    airflow: AirflowUnderTest, s3: S3, wait_until_empty: Callable[[], None]
 ) -> None:
-    (s3.buckets / namespace / "in").mkdir(parents=True)
-    (s3.buckets / namespace / "in/digits").write_text("0123456789\n")
+    """The example prepares the data from a worker and trains from the triggerer."""
+    bucket = s3.buckets / "datasets"
+    bucket.mkdir()
     airflow.api.set_connection(
         {
-            "connection_id": "my_s3",
+            "connection_id": "learner_s3",
             "conn_type": "aws",
             "login": s3.access_key,
             "password": s3.secret_key,
             "extra": json.dumps({"endpoint_url": s3.url}),
         }
     )
-    store = {"type": "s3_datastore", "bucket": namespace, "conn_id": "my_s3"}
-    arguments = {
-        "learners": 1,
-        "command": 'cat "$DATA_DIR/digits"; mkdir -p "$RESULT_DIR"; echo > "$RESULT_DIR/model"',
-        "cpus": "50m",
-        "memory": "64Mi",
-        "training_data": store | {"sub_path": "in"},
-        "results": store | {"sub_path": "out"},
-        "staging_image": staging_image,
-    }
-    run = airflow.run(f"""
-with DAG(DAG_ID, schedule=None):
-    for home, deferrable in (("worker", False), ("triggerer", True)):
-        LearnerStatefulSetOperator(
-            task_id=home,
-            name=home,
-            namespace=NAMESPACE,
-            image=TINY_IMAGE,
-            deferrable=deferrable,
-            **{arguments!r},
-        )
-""")
-    run.wait_for("success")
-    for home in ("worker", "triggerer"):
-        assert (s3.buckets / namespace / f"out/{home}/model").exists()
-        log = "\n".join(run.task(home).read_log())
-        assert "[0] 0123456789" in log
-        assert "[0 download] copying 1 files of 11 bytes" in log
+    run = airflow.trigger(airflow.copy_dag_file(DAGS / "train_from_s3.py"))
+    run.wait_for("success", timeout=240)
+    assert (bucket / "digits/data/digits.npz").exists()
+    outcome = run.task("train").read_xcom()
+    assert outcome["result"]["accuracy"] > 0.8
+    assert (bucket / "digits/runs" / outcome["name"] / "model.npz").exists()
+    log = "\n".join(run.task("train").read_log())
+    for ordinal in (0, 1):
+        assert f"[{ordinal} download] copying 1 files of" in log
+        assert f"[{ordinal} upload] copying /mnt/results to s3://datasets/digits/runs" in log
     # Its database and its logs.
     stored = [path for path in airflow.server.home.rglob("*") if path.is_file()]
     assert stored

@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 
 DAGS = Path(__file__).parents[2] / "dags"
-IDS = ["launch_then_wait", "train_digits_pipeline", "train_from_form", "train_on_schedule"]
+IDS = [
+    "launch_then_wait",
+    "train_digits_pipeline",
+    "train_from_form",
+    "train_from_s3",
+    "train_mpi",
+    "train_on_schedule",
+    "train_tensorflow",
+    "train_torchrun",
+]
 # Reads all DAG files as the dag processor does, in a process with a hash seed of its own.
 PROGRAM = """
 import json, sys
