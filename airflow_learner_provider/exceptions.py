@@ -10,7 +10,7 @@ LearnerError
     ├── LearnerImageError          an image cannot be had
     ├── LearnerConfigError         a learner cannot be created or started as it is specified
     ├── LearnerDisruptedError      a learner was preempted or evicted, or its node was lost
-    ├── TrainingNotReadyError      not all learners were up in time: no room, quota, readiness
+    ├── TrainingNotReadyError      not all learners were up in time: no room, quota, volumes ...
     ├── TrainingRemovedError       somebody deleted or scaled it from outside
     ├── TrainingTimeoutError       it took longer than the task's execution_timeout
     └── TrainingKilledError        the task was killed
@@ -72,7 +72,7 @@ class TrainingFailedError(LearnerError):
 
     @property
     def reason(self) -> str:
-        """The reason, one of `training.status.Reason`."""
+        """The reason, one of `training.diagnosis.Reason`."""
         return str(self.outcome["reason"]) if self.outcome else ""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime
 
 from airflow_learner_provider.cluster.connection import Connection
 from airflow_learner_provider.training.diagnosis import (
@@ -11,7 +10,12 @@ from airflow_learner_provider.training.diagnosis import (
     Trouble,
 )
 from airflow_learner_provider.training.naming import LEARNERS
-from airflow_learner_provider.training.observation import Json, Observation
+from airflow_learner_provider.training.observation import (
+    Json,
+    Observation,
+    condition,
+    unix_time,
+)
 from airflow_learner_provider.training.outcome import Outcome, build_outcome
 from airflow_learner_provider.training.status import (
     Phase,
@@ -89,14 +93,15 @@ def judge(observation: Observation, namespace: str, *, target: str) -> Outcome |
 
 
 def _find_final(observation: Observation, status: Status) -> Trouble | None:
-    """A trouble that can pass, but has lasted too long for that, counted from the pod's start."""
+    """A trouble that can pass, but has lasted too long for that: since the pod was last ready."""
     for row in status.learners:
         seconds = GRACE.get(row.trouble.reason) if row.trouble is not None else None
         pod = observation.pods.get(row.ordinal)
         if seconds is None or pod is None:
             continue
-        created = datetime.fromisoformat(pod["metadata"]["creationTimestamp"]).timestamp()
-        if time.time() - created > seconds:
+        created = pod["metadata"]["creationTimestamp"]
+        since = condition(pod, "Ready").get("lastTransitionTime") or created
+        if time.time() - unix_time(since) > seconds:
             return row.trouble
     return None
 

@@ -24,6 +24,7 @@ from airflow_learner_provider.training.diagnosis import (
     judge_record,
     name_signal,
 )
+from airflow_learner_provider.training.naming import REPORTED
 from airflow_learner_provider.training.observation import (
     ENDED,
     Json,
@@ -110,9 +111,9 @@ def compute_status(observation: Observation, *, learners: int) -> Status:
         return Status(Phase.SUCCEEDED, rows, ready=True)
     root = find_root_cause(rows)
     trouble = root.trouble if root is not None else None
-    removed = _explain_removal(observation, learners=learners)
-    if removed is not None and (trouble is None or trouble.reason is Reason.DELETED):
-        trouble = removed
+    if trouble is None or trouble.reason is Reason.DELETED:
+        trouble = _explain_removal(observation, learners=learners, pods_go=root is not None)
+        trouble = trouble or (root.trouble if root is not None else None)
     if trouble is not None or stateful_set is None:
         rows = [replace(row, collateral=is_collateral(row, root)) for row in rows]
         return Status(Phase.FAILED, rows, trouble=trouble)
@@ -236,14 +237,23 @@ def _with_container(row: Learner, status: Json) -> Learner:
     )
 
 
-def _explain_removal(observation: Observation, *, learners: int) -> Trouble | None:
-    """Say how somebody removed the training, or a part of it, from outside."""
+def _explain_removal(observation: Observation, *, learners: int, pods_go: bool) -> Trouble | None:
+    """Say how somebody removed the training, or a part of it, from outside.
+
+    :param pods_go: whether a learner's pod was deleted.
+    """
     stateful_set = observation.stateful_set
     name = observation.name
-    if stateful_set is None or stateful_set["metadata"].get("deletionTimestamp"):
-        return Trouble(Reason.DELETED, f"StatefulSet {name} was deleted from outside")
+    gone = Trouble(Reason.DELETED, f"StatefulSet {name} was deleted from outside")
+    if stateful_set is None:
+        return gone
+    metadata = stateful_set["metadata"]
+    if metadata.get("deletionTimestamp"):
+        # Whoever ran the training deletes it at its end, which the pods tell: by another watch.
+        return gone if pods_go else None
     wanted = stateful_set["spec"].get("replicas", 1)
     pods = [pod for pod in observation.pods.values() if not is_of_earlier_start(observation, pod)]
-    if wanted == learners or (wanted == 0 and not pods and not observation.lost):
-        return None  # with 0 it was created, or is started again, and has no learners yet
+    at_rest = wanted == 0 and not pods and not observation.lost
+    if wanted == learners or at_rest or REPORTED in (metadata.get("annotations") or {}):
+        return None  # at rest it was created, or is started again, and has no learners yet
     return Trouble(Reason.SCALED, f"StatefulSet {name} was scaled to {wanted} from outside")

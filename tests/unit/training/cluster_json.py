@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow_learner_provider.training.naming import RESTARTS
+from airflow_learner_provider.training.naming import REPORTED, RESTARTS
 from airflow_learner_provider.training.observation import Observation
 
 Json = dict[str, Any]
@@ -33,6 +33,7 @@ def stateful_set(
     uid: str = SET,
     deleted: bool = False,
     restarts: str = "[]",
+    reported: bool = False,
 ) -> Change:
     """The StatefulSet.
 
@@ -46,6 +47,8 @@ def stateful_set(
     metadata |= {"creationTimestamp": time(0), "annotations": {RESTARTS: restarts}}
     if deleted:
         metadata["deletionTimestamp"] = time(30)
+    if reported:
+        metadata["annotations"][REPORTED] = "true"
     spec = {"replicas": replicas}
     status = counters if status is None else status
     return "StatefulSet", "MODIFIED", {"metadata": metadata, "spec": spec, "status": status}

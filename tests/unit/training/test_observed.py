@@ -58,7 +58,11 @@ STREAMS: dict[str, tuple[list[str], list[int | None], str]] = {
     "deleted-pod": ([*UP, "Failed Deleted"], [0], "pod deleted-pod-0 on node localhost was del"),
     "native-deleted-pod": ([*UP, "Failed Deleted"], [0], "was deleted while it ran"),
     "recreated": ([*UP, "Failed Deleted"], [143], "was deleted while it ran"),
-    "deleted-set": ([*UP, "Failed Deleted"], [0], "StatefulSet deleted-set was deleted from out"),
+    "deleted-set": (
+        [*UP, "Pending", "Running", "Failed Deleted"],  # to be deleted is a new generation
+        [0],
+        "StatefulSet deleted-set was deleted from outside",
+    ),
     "scaled-down": ([*UP, "Failed Scaled"], [None, 0], "scaled to 1 from outside"),
     "scaled-to-0": ([*UP, "Failed Scaled"], [0], "scaled to 0 from outside"),
     "unschedulable": ([*STARTING, "Pending Unschedulable"], [None], "Insufficient cpu"),

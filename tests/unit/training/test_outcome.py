@@ -23,6 +23,7 @@ from tests.unit.training.cluster_json import (
     event,
     observe,
     pod,
+    removed,
     running,
     stateful_set,
     time,
@@ -135,7 +136,7 @@ def test_learner_that_never_ran_costs_nothing() -> None:
 
 
 def test_message_of_the_whole_names_no_learner() -> None:
-    outcome = conclude(stateful_set(deleted=True), learners=1)
+    outcome = conclude(stateful_set(), removed(stateful_set()), learners=1)
     assert outcome["message"] == (
         "training ml/digits: StatefulSet digits was deleted from outside [Deleted]. "
         "Somebody deleted it; clear the task to run it again."

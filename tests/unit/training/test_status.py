@@ -174,6 +174,9 @@ SITUATIONS: dict[str, tuple[list[Change], Verdict]] = {
     # -- The StatefulSet
     "it was deleted": (one(removed(stateful_set())), fails(Reason.DELETED, "StatefulSet digits was deleted from outside", None)),
     "it is being deleted, and its pods with it": (one(stateful_set(deleted=True), pod(0, running(), deleted=8)), fails(Reason.DELETED, "StatefulSet digits was deleted", None)),
+    "it is being deleted, and its pods tell the end in a moment": (one(stateful_set(deleted=True)), RUNNING),
+    "it is kept at rest after its end": (one(stateful_set(0, reported=True), pod(0, running(restarts=1, last=end(3)), deleted=20)), fails(Reason.EXIT_CODE, "exit code 3")),
+    "it is kept at rest, and its pods tell the end in a moment": (one(stateful_set(0, reported=True)), PENDING),
     "it was deleted after a learner had failed": (one(pod(0, ended(5, at=7)), removed(stateful_set())), fails(Reason.EXIT_CODE, "exit code 5")),
     "another one of its name is not ours": ([stateful_set(uid="other")], PENDING),
     "a pod of another one of its name is not ours": ([stateful_set(up=0), pod(0, ended(1), owner="other")], PENDING),
