@@ -1,0 +1,71 @@
+"""Endings that only a real cluster brings about, each with its verdict."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from airflow_learner_provider.exceptions import LearnerDisruptedError
+from airflow_learner_provider.training.outcome import build_error
+from dev.airflow.access import Admin
+from tests.cluster.core import Core, meanwhile, until
+
+POLITE = "trap 'exit 0' TERM; sleep 60 & wait"
+
+
+def is_running(admin: Admin, namespace: str, pod: str, *, other_than: str = "") -> str:
+    """The uid of a pod of that name if its learner runs, else nothing."""
+    for found in admin.request("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]:
+        statuses = found["status"].get("containerStatuses") or ()
+        runs = any(s["name"] == "learner" and "running" in s["state"] for s in statuses)
+        uid: str = found["metadata"]["uid"]
+        if found["metadata"]["name"] == pod and runs and uid != other_than:
+            return uid
+    return ""
+
+
+async def test_learner_that_ends_politely_when_it_is_evicted_has_not_succeeded(
+    core: Core, admin: Admin
+) -> None:
+    request = core.request(name="evicted", learners=1, command=POLITE)
+    path = f"/api/v1/namespaces/{core.namespace}/pods/evicted-0/eviction"
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "evicted-0"}}
+    async with meanwhile(core.run(request)) as run:
+        await until(lambda: is_running(admin, core.namespace, "evicted-0"))
+        await asyncio.to_thread(admin.request, "POST", path, body=eviction)
+        outcome = await run
+    assert (outcome["phase"], outcome["reason"]) == ("Failed", "Evicted")
+    assert isinstance(build_error(outcome), LearnerDisruptedError)
+
+
+async def test_learner_that_was_replaced_while_nobody_watched_has_lost_its_work(
+    core: Core, admin: Admin
+) -> None:
+    request = core.request(name="replaced", command=POLITE)
+    async with meanwhile(core.run(request)):
+        first = await until(lambda: is_running(admin, core.namespace, "replaced-1"))
+    # Nobody follows it now, as when a triggerer is down.
+    path = f"/api/v1/namespaces/{core.namespace}/pods/replaced-1"
+    await asyncio.to_thread(admin.request, "DELETE", path)
+    await until(lambda: is_running(admin, core.namespace, "replaced-1", other_than=first))
+    outcome = await core.run(request)
+    assert (outcome["phase"], outcome["reason"]) == ("Failed", "Deleted")
+    assert "learner 1 an earlier pod replaced-1 was deleted while it ran" in outcome["message"]
+
+
+async def test_learner_that_failed_first_is_named_and_the_others_are_collateral(
+    core: Core,
+) -> None:
+    command = (
+        '[ "$LEARNER_ORDINAL" = 1 ] && { echo no data > "$LEARNER_RESULT_FILE"; exit 7; }\n'
+        '[ "$LEARNER_ORDINAL" = 2 ] && { sleep 1.5; kill -ABRT $$; }\n'
+        "sleep 60"
+    )
+    outcome: dict[str, Any] = dict(await core.run(learners=3, command=command))
+    assert "learner 1 ended with exit code 7: no data [ExitCode]" in outcome["message"]
+    told = ("exit_code", "signal", "reason", "collateral")
+    assert [tuple(row[key] for key in told) for row in outcome["learners"]] == [
+        (None, None, None, False),
+        (7, None, "ExitCode", False),
+        (134, "SIGABRT", "Signal", True),
+    ]
