@@ -20,8 +20,9 @@ Json = Mapping[str, Any]
 _MOST_EVENTS = 50
 # What is kept of events that are no warnings: they say why a pod is no longer there.
 _TELLING = {"Preempted", "TaintManagerEviction"}
-# How far the clocks of two machines may be apart.
-_CLOCK_SECONDS = 2
+# How far the clocks of Airflow and of the cluster may be apart: a restart is noted by the one, and
+# pods are created by the other.
+_CLOCK_SECONDS = 10
 
 
 @dataclass

@@ -31,7 +31,7 @@ _COLUMNS = (
     *("ordinal", "exit_code", "signal", "reason", "node", "restarts"),
     *("started", "finished", "message"),
 )
-_LONGEST_CELL = 100
+_LONGEST_CELL = 120
 
 # What a person can do about it, by reason.
 REMEDIES: dict[Reason, str] = {
@@ -195,7 +195,9 @@ def _cell(row: dict[str, Any], column: str) -> str:
     if value is None or value == "":
         return "-"
     if column == "message":
-        return textwrap.shorten(value, _LONGEST_CELL, placeholder=" ...")
+        first, *rest = value.splitlines()  # of a traceback the last line says most
+        words = f"{first} ... {rest[-1]}" if rest else first
+        return textwrap.shorten(words, _LONGEST_CELL, placeholder=" ...")
     if column == "reason" and row["collateral"]:
         return f"{value} (collateral)"
     return str(value)

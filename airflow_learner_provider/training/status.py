@@ -191,7 +191,10 @@ def compute_learner(observation: Observation, ordinal: int) -> Learner:
     row = _build_learner(observation, pod, ordinal)
     if row.record is not None and not row.record.cut_short:
         trouble = judge_record(row.record, ordinal, warnings_about(observation, pod))
-        return replace(row, trouble=trouble, failed=_finished(row) if trouble else 0)
+        if trouble is None:
+            return row
+        earlier = explain_earlier_pod(observation, pod, ordinal)
+        return replace(row, trouble=earlier or trouble, failed=0 if earlier else _finished(row))
     # A pod that is only marked for disruption may still be spared.
     ends = pod["metadata"].get("deletionTimestamp") or pod["status"].get("phase") in ENDED
     if lost is not None or row.record is not None or (row.running and ends):

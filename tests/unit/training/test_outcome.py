@@ -218,10 +218,17 @@ def test_table_has_a_line_for_every_learner() -> None:
     assert words[1][-1] == "ended with exit code 1"
 
 
-def test_table_keeps_a_long_message_on_one_line() -> None:
-    message = "Traceback\n" + "  File\n" * 50
+def test_table_tells_the_first_and_the_last_of_a_long_message() -> None:
+    message = "Traceback:\n" + "  File\n" * 50 + "ValueError: no data"
     rows = conclude(stateful_set(), pod(0, ended(1, message=message)), learners=1)["learners"]
     [_, line] = build_table(rows)
-    assert line.endswith(" ...")
-    assert len(line) < 240
-    assert rows[0]["message"].endswith("File")
+    assert line.endswith("  ended with exit code 1: Traceback: ... ValueError: no data")
+    assert rows[0]["message"].count("File") == 50
+
+
+def test_table_cuts_a_message_that_is_too_long() -> None:
+    message = "word " * 100
+    rows = conclude(stateful_set(), pod(0, ended(1, message=message)), learners=1)["learners"]
+    [_, line] = build_table(rows)
+    assert line.endswith("word ...")
+    assert len(line) < 260
