@@ -70,7 +70,7 @@ def serve_s3(buckets: Path) -> Iterator[S3]:
     variables = {"RCLONE_AUTH_KEY": f'"{server.access_key},{server.secret_key}"'}  # a line of CSV
     program = str(build.find_binary("rclone"))
     argv = [program, "serve", "s3", "--config", "", "--addr", address, str(buckets)]
-    argv += ["--dir-cache-time", "0s"]  # a new folder is a bucket at once
+    argv += ["--dir-cache-time", "100ms"]  # a new folder is a bucket soon
     with _run(argv, buckets.with_name(f"{buckets.name}.log"), address, variables):
         yield server
 
