@@ -80,12 +80,12 @@ class Api:
         return [Run(self, dag_id, run["dag_run_id"]) for run in answer["dag_runs"]]
 
     def read_dag(self, dag_id: str) -> Json | None:
-        """Return a DAG, or None while there is none of that id."""
+        """Return a DAG; None while there is none of that id, or only one whose file is gone."""
         answer = self.send("GET", f"/dags/{dag_id}")
         if answer.status_code == httpx.codes.NOT_FOUND:
             return None
-        found: Json = answer.raise_for_status().json()
-        return found
+        dag: Json = answer.raise_for_status().json()
+        return None if dag["is_stale"] else dag
 
     def delete_dag(self, dag_id: str) -> None:
         """Delete what Airflow knows of a DAG; its file stays."""
