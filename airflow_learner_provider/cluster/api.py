@@ -37,6 +37,7 @@ _RESOURCES = {
     "Service": ("api/v1", "services"),
     "Secret": ("api/v1", "secrets"),
     "Event": ("api/v1", "events"),
+    "Namespace": ("api/v1", "namespaces"),
     "SelfSubjectRulesReview": ("apis/authorization.k8s.io/v1", "selfsubjectrulesreviews"),
 }
 _VERBS = {"POST": "create", "GET": "get", "PATCH": "patch", "DELETE": "delete"}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 
+from airflow_learner_provider.cluster.api import Api
 from airflow_learner_provider.cluster.connection import Connection
+from airflow_learner_provider.exceptions import ApiError, LearnerError
 from airflow_learner_provider.training.diagnosis import (
     GRACE,
     Trouble,
@@ -62,11 +64,15 @@ async def wait_for_training(
 async def look_at_training(
     connection: Connection, name: str, namespace: str | None, *, target: str
 ) -> Outcome | None:
-    """Look once: the outcome when the wait is over, else None."""
+    """Look once: the outcome when the wait is over, else None.
+
+    :raises LearnerError: waiting cannot help: missing rights, an unknown namespace.
+    """
     api = connection.api
     namespace = namespace or (await api.credentials()).namespace
     stateful_set = await api.read("StatefulSet", namespace, name)
     if stateful_set is None:
+        await _check_namespace(api, namespace)
         return None
     observation = Observation(name, stateful_set["metadata"]["uid"])
     observation.apply("StatefulSet", "ADDED", stateful_set)
@@ -77,6 +83,22 @@ async def look_at_training(
     for event in (await api.list("Event", namespace))["items"]:
         observation.apply("Event", "ADDED", event)
     return judge(observation, namespace, target=target)
+
+
+async def _check_namespace(api: Api, namespace: str) -> None:
+    """Refuse to wait in a namespace that does not exist: to a named object, too, the answer is 404.
+
+    Whoever has rights in single namespaces only is not told; but then a request in one that does
+    not exist has been refused before.
+    """
+    try:
+        found = await api.read("Namespace", "", namespace)
+    except ApiError as e:
+        if e.status != 403:
+            raise
+    else:
+        if found is None:
+            raise LearnerError(f"there is no namespace {namespace}")
 
 
 def judge(observation: Observation, namespace: str, *, target: str) -> Outcome | None:

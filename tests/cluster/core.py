@@ -85,6 +85,26 @@ class Core:
         async with self.connect() as connection:
             return await run_training(connection, request, self.log, accounts=self.accounts)
 
+    def build_somebodys(self, **container: Any) -> dict[str, Any]:
+        """Build a StatefulSet of three pods that this provider did not make."""
+        labels = {"app": "somebodys"}
+        main = {"name": "main", "image": self.image, "command": ["sleep", "600"]} | container
+        return {
+            "apiVersion": "apps/v1",
+            "kind": "StatefulSet",
+            "metadata": {"name": "somebodys", "namespace": self.namespace},
+            "spec": {
+                "replicas": 3,
+                "serviceName": "somebodys",
+                "podManagementPolicy": "Parallel",
+                "selector": {"matchLabels": labels},
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {"containers": [main], "terminationGracePeriodSeconds": 0},
+                },
+            },
+        }
+
 
 def new_owner(**more: Any) -> Owner:
     """The first try of a task of its own, in a triggerer."""

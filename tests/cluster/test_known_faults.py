@@ -260,7 +260,7 @@ async def test_ready_means_all_of_them_and_for_a_while(
         )
         async with meanwhile(waits) as wait:
             await asyncio.sleep(1)  # it is not there yet
-            manifest = build_somebodys(core, readinessProbe=probe)
+            manifest = core.build_somebodys(readinessProbe=probe)
             await asyncio.to_thread(kubectl, "create", "-f", "-", stdin=json.dumps(manifest))
             await until(lambda: all(is_running(admin, core.namespace, pod) for pod in pods))
             for pod in pods:
@@ -269,27 +269,6 @@ async def test_ready_means_all_of_them_and_for_a_while(
                 await asyncio.to_thread(touch, pod)
             outcome = await wait
     assert (outcome["phase"], len(outcome["learners"])) == ("Running", 3)
-
-
-def build_somebodys(core: Core, **container: Any) -> dict[str, Any]:
-    """A StatefulSet of three pods that this provider did not make."""
-    labels = {"app": "somebodys"}
-    learner = {"name": "learner", "image": core.image, "command": ["sleep", "600"]} | container
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "StatefulSet",
-        "metadata": {"name": "somebodys", "namespace": core.namespace},
-        "spec": {
-            "replicas": 3,
-            "serviceName": "somebodys",
-            "podManagementPolicy": "Parallel",
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {"containers": [learner], "terminationGracePeriodSeconds": 0},
-            },
-        },
-    }
 
 
 async def test_a_learner_that_is_up_for_a_moment_is_not_ready(
