@@ -13,12 +13,11 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_learner_provider import __version__
 from airflow_learner_provider.exceptions import (
     InvalidSpecError,
-    LearnerError,
     ObjectConflictError,
     TrainingKilledError,
 )
 from airflow_learner_provider.hooks import DEFAULT_CONN_ID, LearnerHook, read_accounts
-from airflow_learner_provider.triggers import LearnerTrigger, release_training
+from airflow_learner_provider.triggers import LearnerTrigger, read_event, release_training
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -210,13 +209,9 @@ class LearnerStatefulSetOperator(BaseOperator):
             raise AirflowFailException(str(e)) from e
         return self._conclude(context, outcome)
 
-    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Outcome:
+    def execute_complete(self, context: Context, event: Mapping[str, Any] | None) -> Outcome:
         """Turn the trigger's event into the outcome of the task."""
-        if "outcome" in event:
-            return self._conclude(context, event["outcome"])
-        if event["error"] in {InvalidSpecError.__name__, ObjectConflictError.__name__}:
-            raise AirflowFailException(event["message"])
-        raise LearnerError(f"{event['error']}: {event['message']}")
+        return self._conclude(context, read_event(event))
 
     def resume_execution(
         self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
@@ -289,12 +284,13 @@ class LearnerStatefulSetOperator(BaseOperator):
         return TrainingRequest(spec, owner, deadline, __version__)
 
     def _conclude(self, context: Context, outcome: Outcome) -> Outcome:
-        if outcome["phase"] != "Failed":
-            return outcome
-        from airflow_learner_provider.training.outcome import build_error
+        from airflow_learner_provider.training.outcome import find_error
 
+        error = find_error(outcome, target=self.wait_until)
+        if error is None:
+            return outcome
         context["ti"].xcom_push(key="outcome", value=outcome)
-        raise build_error(outcome)
+        raise error
 
 
 class LearnerDeleteOperator(BaseOperator):

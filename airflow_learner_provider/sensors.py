@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowSensorTimeout, AirflowSkipException
 
 from airflow_learner_provider.exceptions import InvalidSpecError, LearnerError
 from airflow_learner_provider.hooks import DEFAULT_CONN_ID, LearnerHook
-from airflow_learner_provider.triggers import LearnerStatefulSetTrigger
+from airflow_learner_provider.triggers import LearnerStatefulSetTrigger, read_event
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -87,16 +87,14 @@ class LearnerStatefulSetSensor(BaseSensorOperator):
             return PokeReturnValue(is_done=False)
         return PokeReturnValue(is_done=True, xcom_value=self._conclude(outcome))
 
-    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Outcome:
+    def execute_complete(self, context: Context, event: Mapping[str, Any] | None) -> Outcome:
         """Turn the trigger's event into the outcome of the task."""
-        if event.get("timeout"):
+        if event == {"timeout": True}:
             said = f"{self.name} is not {self.target} after {self.timeout:.0f} s"
             if self.soft_fail:
                 raise AirflowSkipException(said)
             raise AirflowSensorTimeout(said)
-        if "error" in event:
-            raise LearnerError(f"{event['error']}: {event['message']}")
-        return self._conclude(event["outcome"])
+        return self._conclude(read_event(event))
 
     async def _look(self) -> Outcome | None:
         from airflow_learner_provider.cluster.connection import connect
@@ -107,8 +105,9 @@ class LearnerStatefulSetSensor(BaseSensorOperator):
             return await look_at_training(connection, self.name, self.namespace, target=self.target)
 
     def _conclude(self, outcome: Outcome) -> Outcome:
-        if outcome["phase"] != "Failed":
-            return outcome
-        from airflow_learner_provider.training.outcome import build_error
+        from airflow_learner_provider.training.outcome import find_error
 
-        raise build_error(outcome)
+        error = find_error(outcome, target=self.target)
+        if error is None:
+            return outcome
+        raise error

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_learner_provider.exceptions import LearnerError
+from airflow_learner_provider.exceptions import (
+    InvalidSpecError,
+    LearnerError,
+    ObjectConflictError,
+)
 from airflow_learner_provider.hooks import LearnerHook, aread_accounts
 
 if TYPE_CHECKING:
+    from airflow_learner_provider.training.outcome import Outcome
     from airflow_learner_provider.training.request import TrainingRequest
 
 
@@ -57,6 +63,22 @@ class LearnerTrigger(BaseTrigger):
     async def on_kill(self) -> None:
         """Delete the training: a user marked the task failed or successful, or cleared it."""
         await release_training(self.training, self.kubernetes_conn_id)
+
+
+def read_event(event: Mapping[str, Any] | None) -> Outcome:
+    """Return the outcome that a trigger's event carries.
+
+    :raises AirflowFailException: the training cannot be had, however often it is tried.
+    :raises LearnerError: the trigger came to no outcome, or the event cannot be understood.
+    """
+    if event is not None and "outcome" in event:
+        outcome: Outcome = event["outcome"]
+        return outcome
+    if event is None or "error" not in event:
+        raise LearnerError("the trigger's event carries no outcome")
+    if event["error"] in {InvalidSpecError.__name__, ObjectConflictError.__name__}:
+        raise AirflowFailException(event["message"])
+    raise LearnerError(f"{event['error']}: {event['message']}")
 
 
 async def release_training(training: dict[str, Any], kubernetes_conn_id: str) -> None:

@@ -96,6 +96,14 @@ ERRORS: dict[Reason, type[TrainingFailedError]] = {
 }
 
 
+# By which phases a wait is over.
+_REACHED = {
+    "created": {Phase.PENDING, Phase.RUNNING, Phase.SUCCEEDED},
+    "ready": {Phase.RUNNING, Phase.SUCCEEDED},
+    "completed": {Phase.SUCCEEDED},
+}
+
+
 class Outcome(TypedDict):
     """The result of a training task. Times are RFC 3339 texts, durations seconds.
 
@@ -150,6 +158,22 @@ def build_error(outcome: Outcome) -> TrainingFailedError:
     """The exception that stands for a failed outcome."""
     kind = ERRORS[Reason(outcome["reason"])]
     return kind(outcome["message"], outcome=outcome)
+
+
+def find_error(outcome: Outcome, *, target: str) -> TrainingFailedError | None:
+    """Return the exception for an outcome that is not what was waited for, else None.
+
+    A phase that is not known, or that falls short of the target, is a failure as well.
+
+    :param target: "created", "ready" or "completed".
+    """
+    phase = outcome.get("phase")
+    if phase == Phase.FAILED:
+        return build_error(outcome)
+    if phase in _REACHED[target]:
+        return None
+    said = f"training {outcome.get('name')}: its phase is {phase!r}, which is not {target}"
+    return TrainingFailedError(said, outcome=outcome)
 
 
 def describe(observation: Observation, trouble: Trouble, *, namespace: str) -> str:

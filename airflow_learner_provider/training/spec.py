@@ -27,6 +27,7 @@ from pydantic import (
 from airflow_learner_provider.exceptions import InvalidSpecError
 from airflow_learner_provider.training.diagnosis import Reason
 from airflow_learner_provider.training.naming import MAX_NAME_LENGTH
+from airflow_learner_provider.training.rendering import find_none
 
 # https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 _QUANTITY = re.compile(r"(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i)?")
@@ -370,6 +371,10 @@ def parse_training_spec(values: Mapping[str, Any]) -> TrainingSpec:
     :raises InvalidSpecError: names each wrong field and what would be right, never its value.
     """
     given = {key: value for key, value in values.items() if value is not None}
+    if absent := list(find_none(given)):
+        raise InvalidSpecError(
+            f"{', '.join(absent)}: is the text None; a template in it found no value"
+        )
     try:
         return TrainingSpec.model_validate(given)
     except ValidationError as e:

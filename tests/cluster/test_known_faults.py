@@ -95,7 +95,7 @@ async def test_learners_that_need_each_other_to_become_ready_all_start(
         "done > /dev/null; touch /job/joined; sleep 60"
     )
     joined = {"exec": {"command": ["test", "-f", "/job/joined"]}, "periodSeconds": 1}
-    request = {
+    request: dict[str, Any] = {
         "learners": 3,
         "command": command,
         "pod_template": learner(readinessProbe=joined),

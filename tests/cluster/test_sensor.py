@@ -16,7 +16,7 @@ from airflow_learner_provider.cluster.wait import look_at_training
 from airflow_learner_provider.exceptions import LearnerError
 from tests.cluster.core import Core
 
-MODES = {
+MODES: dict[str, dict[str, Any]] = {
     "poke": {"mode": "poke"},
     "reschedule": {"mode": "reschedule"},
     "deferrable": {"deferrable": True},
