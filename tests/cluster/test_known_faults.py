@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 from airflow_learner_provider.cluster import follow
 from airflow_learner_provider.cluster.client import delete_training
 from airflow_learner_provider.cluster.wait import wait_for_training
+from airflow_learner_provider.training.objects import build_objects
 from dev.airflow.access import Admin
 from tests.cluster.core import Core, meanwhile, new_owner, until
 
@@ -448,3 +450,62 @@ async def test_shared_memory_is_large_and_a_mounted_key_is_private(
     assert 64 * 1024 < size < 256 * 1024  # bounded by the memory of the pod
     assert mode == 400
     assert own["result"] == [16 * 1024, 400]
+
+
+async def test_what_is_accepted_is_taken_by_the_api_server(core: Core) -> None:
+    specs: list[dict[str, Any]] = [
+        {"env": {"EPOCHS": 3, "LR": 1e-4, "DEBUG": True, "LATER": "$(EPOCHS)"}},
+        {"cpus": 0.1 + 0.2, "memory": "4Gi"},
+        {"gpus": 1.0},
+        {"labels": {"version": 2, "final": True}},
+    ]
+    async with core.connect() as connection:
+        for spec in specs:
+            request = core.request(command="true", **spec)
+            objects = build_objects(
+                request.spec, request.owner, namespace=core.namespace, version="1", native=False
+            )
+            for manifest in (objects.stateful_set, *objects.owned):
+                await connection.api.create(manifest, dry_run=True)
+
+
+async def test_half_placed_trainings_give_their_places_up_and_both_end(
+    core: Core, admin: Admin, wait_until_empty: Callable[[], None]
+) -> None:
+    node = admin.request("GET", "/api/v1/nodes")["items"][0]["metadata"]["name"]
+    place = f"example.com/{core.namespace}"
+
+    def offer(places: str | None) -> None:
+        admin.request(
+            "PATCH",
+            f"/api/v1/nodes/{node}/status",
+            body={"status": {"capacity": {place: places}}},
+            content_type="application/merge-patch+json",
+        )
+
+    async def train() -> Any:
+        return await core.run(
+            command="sleep 1",
+            ready_timeout=8,
+            min_ready_seconds=0,
+            pod_template=learner(resources={"requests": {place: 1}, "limits": {place: 1}}),
+        )
+
+    async def train_until_it_ends_well() -> None:
+        for _ in range(5):
+            if (await train())["phase"] == "Succeeded":
+                return
+            await asyncio.sleep(random.uniform(0, 8))  # noqa: S311 - jitter, as retries have
+        pytest.fail("never had a place for both of its learners")
+
+    await asyncio.to_thread(offer, "1")
+    try:
+        alone = await train()
+        assert "1 of 2 learners were ready after 8 s; learner " in alone["message"]
+        assert f"Insufficient {place}. " in alone["message"]
+        assert alone["reason"] == "Unschedulable"
+        await asyncio.to_thread(offer, "2")
+        await asyncio.gather(train_until_it_ends_well(), train_until_it_ends_well())
+    finally:
+        await asyncio.to_thread(offer, None)
+    await asyncio.to_thread(wait_until_empty)

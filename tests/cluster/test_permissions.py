@@ -20,7 +20,6 @@ RULES = next(
     for manifest in yaml.safe_load_all(RBAC.read_text())
     if manifest["kind"] == "Role"
 )
-ACCOUNTS = {"registry": Account(host="registry.example.com", password="token")}
 LOGS = ("pods/log", "get")
 VERBS = [
     (resource, verb) for rule in RULES for resource in rule["resources"] for verb in rule["verbs"]
@@ -60,9 +59,10 @@ async def test_a_missing_right_is_named_before_anything_is_made(
     verb: str,
 ) -> None:
     take_away(admin, core.namespace, resource, verb)
+    core.accounts = {"registry": Account(host="registry.example.com", password="token")}
     with pytest.raises(ApiError) as error:
         # With a Secret of its own, which not every training has.
-        await core.run(command="true", image_pull_conn_id="registry", accounts=ACCOUNTS)
+        await core.run(command="true", image_pull_conn_id="registry")
     assert f"cannot {verb} {resource} in namespace {core.namespace} " in str(error.value)
     assert "deploy/rbac.yaml" in str(error.value)
     assert leftovers(core.namespace) == []

@@ -17,6 +17,8 @@ from airflow_learner_provider.learner import (
     generate_image_pull_secret,
 )
 from airflow_learner_provider.training.accounts import Account
+from dev.airflow.access import build_connection
+from dev.airflow.rest import ENDED_TASK
 from dev.cluster import containerd
 from dev.services import S3, Registry, serve_registry
 from tests.cluster.core import Core, meanwhile, until
@@ -170,3 +172,60 @@ def test_a_connections_keys_reach_the_cluster_and_nothing_that_airflow_stores(
     assert stored
     assert [str(path) for path in stored if s3.secret_key.encode() in path.read_bytes()] == []
     wait_until_empty()
+
+
+def test_what_a_task_may_read_is_neither_logged_nor_stored(
+    airflow: AirflowUnderTest, admin: Admin, kubectl: Callable[..., str], namespace: str
+) -> None:
+    """A token in the connection, a value in a Secret, and a connection that cannot be used."""
+    kubeconfig: dict[str, Any] = admin.create_role_kubeconfig(namespace)
+    token = kubeconfig["users"][0]["user"]["token"]
+    airflow.api.set_connection(build_connection("planted", kubeconfig))
+    airflow.api.set_connection(build_connection("no_context", {**kubeconfig, "contexts": []}))
+    airflow.api.set_connection(
+        {
+            "connection_id": "no_json",
+            "conn_type": "kubernetes",
+            "extra": json.dumps({"kube_config": f"users: {token}"}),
+        }
+    )
+    value = "planted-value-in-a-secret"
+    kubectl("create", "secret", "generic", "s", "-n", namespace, f"--from-literal=key={value}")
+    run = airflow.run("""
+KEY = {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "key"}}}
+POD = {"spec": {"containers": [{"name": "learner", "env": [KEY]}]}}
+COMMAND = "sleep 2; [ -n \\"$KEY\\" ] && exit 3"
+
+with DAG(DAG_ID, schedule=None):
+    for conn_id in ("planted", "no_context", "no_json"):
+        for deferrable in (True, False):
+            LearnerStatefulSetOperator(
+                task_id=f"{conn_id}_{deferrable}",
+                learners=1,
+                image=TINY_IMAGE,
+                command=COMMAND,
+                cpus="20m",
+                memory="64Mi",
+                pod_template=POD,
+                namespace=NAMESPACE,
+                kubernetes_conn_id=conn_id,
+                deferrable=deferrable,
+            )
+""")
+    task = run.task("planted_False")
+    seen: list[str] = []
+    while task.read_state() not in ENDED_TASK:
+        seen.append(kubectl("get", "statefulsets,pods", "-n", namespace, "-o", "yaml"))
+    assert any("secretKeyRef" in text for text in seen)
+    run.wait_for("failed")
+    for deferrable in (True, False):
+        assert "ended with exit code 3" in "\n".join(run.task(f"planted_{deferrable}").read_log())
+        for conn_id in ("no_context", "no_json"):
+            said = "\n".join(run.task(f"{conn_id}_{deferrable}").read_log())
+            assert (
+                "no credentials for the Kubernetes API (ClusterSettings(inline kubeconfig" in said
+            )
+    stored = [path for path in airflow.server.home.rglob("*") if path.is_file()]
+    for planted in (token, value):
+        assert [path for path in stored if planted.encode() in path.read_bytes()] == []
+        assert not any(planted in text for text in seen)
