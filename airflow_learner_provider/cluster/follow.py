@@ -20,7 +20,7 @@ from airflow_learner_provider.cluster.client import (
     wait_until_gone,
 )
 from airflow_learner_provider.cluster.connection import Connection
-from airflow_learner_provider.cluster.logs import LogCopier
+from airflow_learner_provider.cluster.logs import LogCopier, read_log_end
 from airflow_learner_provider.cluster.rights import check_rights
 from airflow_learner_provider.cluster.ssh_key import generate_ssh_key
 from airflow_learner_provider.cluster.watch import Subscription, Watch
@@ -35,7 +35,11 @@ from airflow_learner_provider.training.limits import (
 )
 from airflow_learner_provider.training.naming import Owner
 from airflow_learner_provider.training.objects import TrainingObjects, build_objects
-from airflow_learner_provider.training.observation import Observation, find_beginning
+from airflow_learner_provider.training.observation import (
+    Observation,
+    find_beginning,
+    has_started,
+)
 from airflow_learner_provider.training.outcome import Outcome, build_outcome, build_table
 from airflow_learner_provider.training.request import TrainingRequest
 from airflow_learner_provider.training.spec import OnFinish, WaitUntil
@@ -188,11 +192,24 @@ class _Run:
                 await self._restart(subscription, trouble)
         outcome = self._outcome(status, trouble)
         if outcome["phase"] in {Phase.SUCCEEDED, Phase.FAILED}:
+            await self._show_log_end(trouble)
             self._log.info("\n".join(["Learners:", *build_table(outcome["learners"])]))
             await self._let_go(succeeded=trouble is None)
         else:
             await self._hand_over()
         return outcome
+
+    async def _show_log_end(self, trouble: Trouble | None) -> None:
+        """Show what the learner that failed first said last, folded in Airflow's log."""
+        pod = None
+        if trouble is not None and trouble.ordinal is not None:
+            pod = self._observation.pods.get(trouble.ordinal)
+        if trouble is None or pod is None or not has_started(pod):
+            return
+        lines = await read_log_end(self._api, self._objects.namespace, pod)
+        title = f"::group::Last lines of learner {trouble.ordinal}, which failed first"
+        for line in (title, *lines, "::endgroup::"):
+            self._log.info("%s", line)
 
     async def _follow_group(self, subscription: Subscription) -> tuple[Status, Trouble | None]:
         """Follow one start of the group to its end, with the learners' logs."""

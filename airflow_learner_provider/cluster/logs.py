@@ -10,6 +10,7 @@ from airflow_learner_provider.cluster.api import Api
 from airflow_learner_provider.exceptions import ApiError
 from airflow_learner_provider.training.completion import CONTAINER
 from airflow_learner_provider.training.observation import (
+    Json,
     Observation,
     container_status,
     has_started,
@@ -22,6 +23,29 @@ _RECONNECT_SECONDS = 0.5
 # A learner may be silent for long; then a fresh connection shows whether the old one was dead.
 _SILENCE_SECONDS = 300
 _LONGEST_LINE = 16 * 1024
+_END_LINES = 30
+
+
+async def read_log_end(api: Api, namespace: str, pod: Json) -> list[str]:
+    """Read the last lines of a learner's log, also of one whose container was started again."""
+    status = container_status(pod) or {}
+    params = {"container": CONTAINER, "tailLines": str(_END_LINES)}
+    if status.get("restartCount", 0) > 0:
+        params["previous"] = "true"
+    name = pod["metadata"]["name"]
+    try:
+        async with api.stream(
+            "Pod", namespace, name, "log", params=params, silence=30, longest=_LONGEST_LINE
+        ) as lines:
+            return [_as_shown(line.decode(errors="replace")) async for line in lines]
+    except ApiError as e:
+        log.debug("%s", e)
+        return []
+
+
+def _as_shown(line: str) -> str:
+    """A progress bar writes over itself: what stands at the end is what one saw."""
+    return line.rstrip("\r").rpartition("\r")[2]
 
 
 class LogCopier:
@@ -121,5 +145,4 @@ class LogCopier:
                 # sinceTime counts in whole seconds, so some lines come a second time.
                 if time > after:
                     self.positions[whose] = after = time
-                    # A progress bar writes over itself: what stands at the end is what one saw.
-                    self._write(whose, text.rstrip("\r").rpartition("\r")[2])
+                    self._write(whose, _as_shown(text))

@@ -104,6 +104,9 @@ def test_a_failure_names_the_learner_and_the_reason_and_leaves_nothing(
     log = log_of(run.task("train"))
     for word in words:
         assert word in log
+    if "no such file" in words[1]:
+        folded = log.partition("::group::Last lines of learner 1, which failed first")[2]
+        assert folded.partition("::endgroup::")[0].strip() == "no such file"
     outcome = run.task("train").read_xcom("outcome")
     assert outcome["phase"] == "Failed"
     assert f"[{outcome['reason']}]" in outcome["message"]
