@@ -51,6 +51,7 @@ class Api:
     def __init__(self, settings: ClusterSettings) -> None:
         self._settings = settings
         self._credentials: Credentials | None = None
+        # One for all credentials: to close it would leave those that read from a stream waiting.
         self._session: aiohttp.ClientSession | None = None
         self._loading = asyncio.Lock()
         self._calls = asyncio.Semaphore(_CONCURRENT_CALLS)
@@ -83,10 +84,8 @@ class Api:
         async with self._loading:
             if self._credentials is None or self._credentials is refused:
                 self._credentials = await load_credentials(self._settings)
-                await self.close()
             if self._session is None:
-                connector = aiohttp.TCPConnector(ssl=self._credentials.tls, limit=0)
-                self._session = aiohttp.ClientSession(connector=connector)
+                self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
             return self._credentials
 
     async def create(self, manifest: Json, *, dry_run: bool = False) -> Json:
@@ -235,7 +234,7 @@ class Api:
         limits: aiohttp.ClientTimeout,
         body: Json | None,
     ) -> aiohttp.client._RequestContextManager:
-        if self._session is None:  # another task is loading credentials anew
+        if self._session is None:  # nobody uses it any more
             raise aiohttp.ClientConnectionError("the connection was closed")
         headers = {"Content-Type": _content_type(method)}
         if credentials.authorization:
@@ -247,6 +246,7 @@ class Api:
             json=body,
             headers=headers,
             timeout=limits,
+            ssl=credentials.tls,
             proxy=credentials.proxy,
             server_hostname=credentials.server_hostname,
         )
