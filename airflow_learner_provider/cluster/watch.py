@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 # Each watch ends by itself after this time and goes on from where it was. A connection that is
 # silent for longer is dead, also when nothing says so.
 _WATCH_SECONDS = 60
+_SILENCE_SECONDS = _WATCH_SECONDS + 15
 _LIST_SECONDS = 180
 _KINDS = {"StatefulSet": MANAGED_SELECTOR, "Pod": MANAGED_SELECTOR, "Event": ""}
 
@@ -186,7 +187,7 @@ class Watch:
         if _KINDS[kind]:
             params["labelSelector"] = _KINDS[kind]
         async with self._api.stream(
-            kind, self._namespace, params=params, silence=_WATCH_SECONDS + 15
+            kind, self._namespace, params=params, silence=_SILENCE_SECONDS
         ) as lines:
             async for line in lines:
                 change = json.loads(line)

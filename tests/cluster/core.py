@@ -42,6 +42,11 @@ class TaskLog:
         """All of it."""
         return "\n".join(self.lines)
 
+    def of_learner(self, ordinal: int) -> list[str]:
+        """What a learner wrote."""
+        mark = f"[{ordinal}] "
+        return [line.removeprefix(mark) for line in self.lines if line.startswith(mark)]
+
 
 @dataclass
 class Core:
@@ -104,6 +109,30 @@ class Core:
                 },
             },
         }
+
+    def start(self, request: TrainingRequest) -> asyncio.Task[Outcome]:
+        """Begin to run a training."""
+        return asyncio.create_task(self.run(request))
+
+    def beside(self, kubeconfig: Path) -> Core:
+        """As another process: with a connection and a log of its own.
+
+        :param kubeconfig: a file of its own.
+        """
+        return replace(self, kubeconfig=kubeconfig, log=TaskLog())
+
+
+async def abandon(training: asyncio.Task[Outcome]) -> None:
+    """End a try as a triggerer that stops does: nothing is deleted."""
+    training.cancel()
+    await asyncio.wait([training])
+
+
+def next_try(request: TrainingRequest) -> TrainingRequest:
+    """The same training asked for by the task's next try."""
+    number = request.owner.try_number + 1
+    owner = replace(request.owner, try_number=number, task_instance_id=uuid.uuid4().hex)
+    return replace(request, owner=owner)
 
 
 def new_owner(**more: Any) -> Owner:

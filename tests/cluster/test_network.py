@@ -1,0 +1,191 @@
+"""The API server and the network on the way to it fail while a training is followed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from kubernetes.client import V1ObjectMeta, V1Secret
+
+from airflow_learner_provider.cluster import api, logs, watch
+from airflow_learner_provider.training.outcome import Outcome
+from dev.airflow.access import SERVICE_ACCOUNT, Admin
+from tests.cluster.core import Core, TaskLog, until
+from tests.cluster.proxy import Proxy, Request
+
+if TYPE_CHECKING:
+    from kubernetes.client import CoreV1Api
+
+OUTAGE_SECONDS = 30
+STEPS = "for step in $(seq 15); do echo step $step; sleep 0.2; done"
+COUNTED = [f"step {number}" for number in range(1, 16)]
+
+
+@pytest.fixture
+def proxies(admin: Admin, namespace: str) -> Iterator[Callable[[], Proxy]]:
+    """Start proxies in front of the API server."""
+    kubeconfig = admin.create_role_kubeconfig(namespace)
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(Proxy(kubeconfig))
+
+
+def through(proxy: Proxy, core: Core) -> Core:
+    """The same trainings on the way through a proxy, with a log of their own."""
+    path = core.kubeconfig.with_name(f"{uuid.uuid4().hex}.json")
+    path.write_text(json.dumps(proxy.kubeconfig))
+    return core.beside(path)
+
+
+@dataclass(frozen=True)
+class Outage:
+    """When the API server goes away, and how.
+
+    :param after: words in the log of the training.
+    :param status: what it answers; None takes no connections.
+    """
+
+    after: str
+    command: str
+    status: int | None = None
+
+
+OUTAGES = {
+    "at the start": Outage("", STEPS),
+    "while it starts": Outage("Created StatefulSet", STEPS),
+    "while it runs": Outage("[1] step 5", STEPS),
+    "while it ends": Outage("[1] step 14", STEPS),
+    "after the end of one": Outage("[0] bye", "[ $LEARNER_ORDINAL = 0 ] && sleep 3; echo bye"),
+    "answers 503 at the start": Outage("", STEPS, 503),
+    "answers 500 while it runs": Outage("[1] step 5", STEPS, 500),
+    "answers 429 while it runs": Outage("[1] step 5", STEPS, 429),
+}
+
+
+async def test_an_outage_of_the_api_server_changes_no_verdict(
+    core: Core, proxies: Callable[[], Proxy], wait_until_empty: Callable[[], None]
+) -> None:
+    async def run(outage: Outage) -> tuple[Outcome, TaskLog]:
+        proxy = proxies()
+        mine = through(proxy, core)
+        training: asyncio.Task[Outcome] | None = None
+        if outage.after:
+            training = mine.start(mine.request(command=outage.command))
+            await until(lambda: outage.after in mine.log.text)
+        if outage.status is None:
+            proxy.refuse()
+        else:
+            proxy.before = lambda _: outage.status
+        training = training or mine.start(mine.request(command=outage.command))
+        await asyncio.sleep(OUTAGE_SECONDS)
+        proxy.before = lambda _: None
+        if outage.status is None:
+            proxy.accept()
+        return await training, mine.log
+
+    ran = await asyncio.gather(*(run(outage) for outage in OUTAGES.values()))
+    for (when, outage), (outcome, log) in zip(OUTAGES.items(), ran, strict=True):
+        assert outcome["phase"] == "Succeeded", f"{when}: {outcome['message']}"
+        assert [row["restarts"] for row in outcome["learners"]] == [0, 0], when
+        if outage.command == STEPS:
+            assert log.of_learner(0) == COUNTED, when
+    await asyncio.to_thread(wait_until_empty)
+
+
+async def test_an_expired_watch_position_is_passed_over(
+    core: Core,
+    proxies: Callable[[], Proxy],
+    wait_until_empty: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watch, "_WATCH_SECONDS", 1)
+    proxy = proxies()
+    mine = through(proxy, core)
+    expired: list[str] = []
+
+    def go_back(request: Request) -> None:
+        # The first positions of all were compacted away long ago, so the API server says 410.
+        if "watch" in request.query and len(expired) < 6 and "step 3" in mine.log.text:
+            request.query["resourceVersion"] = "1"
+            expired.append(request.path.rpartition("/")[2])
+
+    proxy.before = go_back
+    outcome = await mine.run(mine.request(command=STEPS))
+    assert outcome["phase"] == "Succeeded"
+    assert mine.log.of_learner(0) == COUNTED
+    assert set(expired) == {"statefulsets", "pods", "events"}
+    await asyncio.to_thread(wait_until_empty)
+
+
+@pytest.mark.parametrize("new_too", [False, True], ids=["connections", "network"])
+async def test_a_frozen_connection_is_noticed_and_the_training_ends_well(
+    core: Core,
+    proxies: Callable[[], Proxy],
+    wait_until_empty: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+    new_too: bool,
+) -> None:
+    # The limits as they are, a tenth as long.
+    monkeypatch.setattr(api, "_CALL_SECONDS", api._CALL_SECONDS / 10)
+    monkeypatch.setattr(watch, "_WATCH_SECONDS", 3)
+    monkeypatch.setattr(watch, "_SILENCE_SECONDS", 4)
+    monkeypatch.setattr(logs, "_SILENCE_SECONDS", 3)
+    proxy = proxies()
+    mine = through(proxy, core)
+    training = mine.start(mine.request(command=STEPS))
+    await until(lambda: "[1] step 5" in mine.log.text)
+    proxy.freeze(new_too=new_too)
+    if new_too:
+        await asyncio.sleep(6)
+        proxy.thaw()
+    async with asyncio.timeout(30):
+        outcome = await training
+    assert outcome["phase"] == "Succeeded"
+    assert mine.log.of_learner(0) == COUNTED
+    await asyncio.to_thread(wait_until_empty)
+
+
+async def test_a_token_that_is_replaced_is_read_again(
+    *,
+    core: Core,
+    admin: Admin,
+    core_api: CoreV1Api,
+    tmp_path: Path,
+    wait_until_empty: Callable[[], None],
+) -> None:
+    # A token that is bound to a Secret ends with it, as one does whose time is over.
+    # https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/#bound-tokens
+    where = core.namespace
+    tokens = tmp_path / "token"
+    tokens.write_text(create_bound_token(admin, core_api, where, "first"))
+    kubeconfig = admin.create_role_kubeconfig(where)
+    kubeconfig["users"][0]["user"] = {"tokenFile": str(tokens)}
+    core.kubeconfig.write_text(json.dumps(kubeconfig))
+    training = core.start(
+        core.request(command="for step in $(seq 18); do echo begun $step; sleep 1; done")
+    )
+    await until(lambda: "[1] begun" in core.log.text)
+    core_api.delete_namespaced_secret("first", where)
+    tokens.write_text(create_bound_token(admin, core_api, where, "second"))
+    assert (await training)["phase"] == "Succeeded"
+    core_api.delete_namespaced_secret("second", where)
+    await asyncio.to_thread(wait_until_empty)
+
+
+def create_bound_token(admin: Admin, core_api: CoreV1Api, namespace: str, secret: str) -> str:
+    core_api.create_namespaced_secret(namespace, V1Secret(metadata=V1ObjectMeta(name=secret)))
+    bound = {"apiVersion": "v1", "kind": "Secret", "name": secret}
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{SERVICE_ACCOUNT}/token"
+    body = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"boundObjectRef": bound},
+    }
+    token: str = admin.request("POST", path, body=body)["status"]["token"]
+    return token
