@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from airflow_learner_provider.cluster.connection import Connection
     from airflow_learner_provider.training.outcome import Outcome
     from airflow_learner_provider.training.request import TrainingRequest
+
+# How long a training may take to end, after its verdict, before Airflow's own alarm.
+_ENDING_SECONDS = 90
 
 _SPEC_FIELDS = (
     "learners",
@@ -203,6 +207,7 @@ class LearnerStatefulSetOperator(BaseOperator):
                 method_name="execute_complete",
             )
         self._is_starting = True
+        _postpone_alarm()
         try:
             outcome = asyncio.run(self._run_here(request))
         except (InvalidSpecError, ObjectConflictError) as e:
@@ -335,6 +340,16 @@ class LearnerDeleteOperator(BaseOperator):
                 self.log.info("Deleted StatefulSet %s/%s", namespace, self.name)
             else:
                 self.log.info("There is no StatefulSet %s/%s", namespace, self.name)
+
+
+def _postpone_alarm() -> None:
+    """Let the training end by its own deadline, which is the task's `execution_timeout`.
+
+    Airflow's alarm for it begins to count later, but would still interrupt the deletion.
+    """
+    left, _ = signal.getitimer(signal.ITIMER_REAL)
+    if left > 0:
+        signal.setitimer(signal.ITIMER_REAL, left + _ENDING_SECONDS)
 
 
 def _to_json(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -62,7 +63,12 @@ class LearnerTrigger(BaseTrigger):
 
     async def on_kill(self) -> None:
         """Delete the training: a user marked the task failed or successful, or cleared it."""
-        await release_training(self.training, self.kubernetes_conn_id)
+        releasing = asyncio.ensure_future(release_training(self.training, self.kubernetes_conn_id))
+        # Airflow (seen in 3.3.2) cancels this as well, once a second until it is over.
+        while not releasing.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([releasing])
+        await releasing
 
 
 def read_event(event: Mapping[str, Any] | None) -> Outcome:

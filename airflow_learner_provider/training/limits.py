@@ -75,7 +75,8 @@ class Limits:
             timeout = self._spec.ready_timeout
             limits.append((self._begun + timeout, describe_unready(status, seconds=timeout)))
         if self._deadline is not None:
-            said = f"did not end within {self._deadline - self._begun:.0f} s"
+            ran = max(self._deadline - self._begun, 0)
+            said = f"had not ended after {ran:.0f} s, when the task's execution_timeout was over"
             limits.append((self._deadline, Trouble(Reason.TIMEOUT, said)))
         return limits
 
