@@ -39,6 +39,7 @@ class Airflow:
 
     :param home: its folder; what still runs there is ended at start.
     :param dags: the DAGs' folder; by default one in its home.
+    :param port: of the API server; a free one where it is taken, or none is given.
     :param paused: whether a new DAG waits until somebody unpauses it.
     :param workers: how many tasks can run at once.
     :param environment: variables for all its processes.
@@ -56,7 +57,7 @@ class Airflow:
     ) -> None:
         self.home = home.resolve()
         self.dags = dags or self.home / "dags"
-        port = port or _find_free_port()
+        port = _find_free_port(port or 0)
         self.url = f"http://127.0.0.1:{port}"
         self.api = Api(self.url)
         self._environment = build_environment(
@@ -246,7 +247,11 @@ def _build_command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "airflow", *arguments]
 
 
-def _find_free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
+def _find_free_port(wanted: int) -> int:
+    """Return the wanted port of the loopback address, or a free one where it is taken."""
+    try:
+        with socket.create_server(("127.0.0.1", wanted)) as server:
+            port: int = server.getsockname()[1]
+            return port
+    except OSError:
+        return _find_free_port(0)
