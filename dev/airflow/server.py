@@ -78,6 +78,7 @@ class Airflow:
         if not components:
             processes.kill_orphans()
             processes.kill(self.home)
+            self.api = Api(self.url)  # the one before may be closed
             self.dags.mkdir(parents=True, exist_ok=True)
             self._migrate()
         started = datetime.now(UTC)
@@ -98,7 +99,8 @@ class Airflow:
         for child in self._children.values():
             child.terminate()
         deadline = time.monotonic() + STOP_SECONDS
-        while processes.find(self.home) and time.monotonic() < deadline:
+        # What another process has started is not asked: only the killing below finds it.
+        while self._children and processes.find(self.home) and time.monotonic() < deadline:
             self._reap()
             time.sleep(0.05)
         processes.kill(self.home)
