@@ -246,7 +246,7 @@ class TrainingSpec(_Frozen):
     framework: str | None = None
     framework_version: Text | None = None
     launcher: Literal["none", "torchrun", "jax", "tensorflow", "mpi"] = "none"
-    processes_per_learner: int = Field(default=1, ge=1)
+    processes_per_learner: Count = Field(default=1, ge=1)
     cpus: Quantity = "1"
     memory: Quantity = "1Gi"
     gpus: Count = Field(default=0, ge=0)
