@@ -16,6 +16,7 @@ from airflow_learner_provider.cluster import follow
 from airflow_learner_provider.cluster.client import delete_training
 from airflow_learner_provider.cluster.wait import wait_for_training
 from airflow_learner_provider.training.objects import build_objects
+from airflow_learner_provider.triggers import LearnerTrigger
 from dev.airflow.access import Admin
 from tests.cluster.core import Core, meanwhile, new_owner, until
 
@@ -359,6 +360,7 @@ async def test_a_new_try_trains_again_on_a_volume_that_the_last_one_used(core: C
         request = core.request(
             owner=replace(owner, try_number=number, task_instance_id=str(number)),
             name="again",
+            completion="wrapper",  # the one that leaves a mark
             learners=1,
             command=command if number == 1 else f"{command}; rm {lines}",
             results={"type": "host_mount", "host_path": "/tmp", "mount_path": "/out"},
@@ -508,4 +510,35 @@ async def test_half_placed_trainings_give_their_places_up_and_both_end(
         await asyncio.gather(train_until_it_ends_well(), train_until_it_ends_well())
     finally:
         await asyncio.to_thread(offer, None)
+    await asyncio.to_thread(wait_until_empty)
+
+
+async def test_only_the_triggers_kill_hook_deletes(
+    core: Core,
+    admin: Admin,
+    monkeypatch: pytest.MonkeyPatch,
+    wait_until_empty: Callable[[], None],
+) -> None:
+    extra = json.dumps({"kube_config_path": str(core.kubeconfig)})
+    connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
+    monkeypatch.setenv("AIRFLOW_CONN_LEARNERS", connection)
+    request = core.request(name="deferred", command="sleep 60")
+    arguments = json.dumps(LearnerTrigger(request.to_json(), "learners").serialize()[1])
+
+    async def drive(trigger: LearnerTrigger) -> list[Any]:
+        return [event.payload async for event in trigger.run()]
+
+    def is_up() -> bool:
+        return is_running(admin, core.namespace, "deferred-1")
+
+    first = LearnerTrigger(**json.loads(arguments))
+    async with meanwhile(drive(first)):
+        await until(is_up)
+    await first.cleanup()  # its triggerer has stopped
+    second = LearnerTrigger(**json.loads(arguments))
+    async with meanwhile(drive(second)) as driving:
+        await asyncio.sleep(2)
+        assert await asyncio.to_thread(is_up)
+        assert not driving.done()
+    await second.on_kill()  # a user has ended the task
     await asyncio.to_thread(wait_until_empty)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -41,6 +43,21 @@ def build(**spec: Any) -> TrainingObjects:
     return build_objects(
         parse_training_spec(SPEC | spec), OWNER, namespace="ml", version="1", native=False
     )
+
+
+def test_every_fault_has_a_test() -> None:
+    defined = {
+        f"{path.relative_to(ROOT)}::{node.name}"
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    rows = re.findall(r"^\| \[([\w.-]+/[\w.-]+#\d+)\].*\|(.*)\|$", PAGE.read_text(), re.MULTILINE)
+    assert len({report for report, _ in rows}) == 30
+    for report, tests in rows:
+        named = set(re.findall(r"`(tests/[^`]+)`", tests))
+        assert named, f"no test is named for {report}"
+        assert named <= defined, f"{report}: there is no {named - defined}"
 
 
 class OneApi:
