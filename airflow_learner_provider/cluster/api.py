@@ -75,6 +75,7 @@ class Api:
         if self._session is not None:
             await self._session.close()
             self._session = None
+            await asyncio.sleep(0)  # transports close in the loop's next round, perhaps its last
 
     async def credentials(self, *, refused: Credentials | None = None) -> Credentials:
         """Return the credentials, loaded once; anew when those that were refused are still in use.
