@@ -173,7 +173,7 @@ def build_objects(
         labels,
         dict(spec.node_selector),
         spec.image_pull_secret,
-        init_containers=build_download(spec),
+        init_containers=build_download(spec, checkpoints=_find_checkpoints(spec, container)),
     )
     stateful_set = create_stateful_set_spec_for_learner(
         name,
@@ -246,6 +246,15 @@ def _build_env(spec: TrainingSpec, group: Group, *, checkpoints: str) -> list[V1
         *build_launcher_env(spec.launcher, group),
         *(env_var for env_var in user if env_var.name not in known),
     ]
+
+
+def _find_checkpoints(spec: TrainingSpec, learner: V1Container) -> str:
+    """Where in the results' store a learner's checkpoints are."""
+    folders = [env_var.value for env_var in learner.env or () if env_var.name == "CHECKPOINT_DIR"]
+    if spec.results is None or not folders or folders[0] is None:
+        return ""
+    mount_path = spec.results.mount_path or RESULTS_ROOT
+    return folders[0].removeprefix(mount_path.rstrip("/")).lstrip("/")
 
 
 def _as_text(command: str | list[str]) -> str:

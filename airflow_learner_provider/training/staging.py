@@ -76,6 +76,11 @@ fail() {
 download() {
   if [ -n "$RESULTS_URL" ]; then # now, and not when the training has cost its time
     run "$RESULTS_URL" lsf --max-depth 1 "$RESULTS_REMOTE" --low-level-retries 3
+    run "$RESULTS_URL" lsf --max-depth 1 "$RESULTS_REMOTE/$CHECKPOINTS" --low-level-retries 3
+    if [ -s "$state.out" ]; then
+      echo "copying checkpoints from $RESULTS_URL/$CHECKPOINTS"
+      copy "$RESULTS_URL" "$RESULTS_REMOTE/$CHECKPOINTS" "$RESULTS_FOLDER/$CHECKPOINTS"
+    fi
   fi
   [ -n "$DATA_URL" ] || return 0
   run "$DATA_URL" size --json "$DATA_REMOTE" --low-level-retries 3
@@ -140,15 +145,20 @@ def bucket_url(store: Store | None) -> str:
     return f"s3://{_path(store)}"
 
 
-def build_download(spec: TrainingSpec) -> list[V1Container]:
+def build_download(spec: TrainingSpec, *, checkpoints: str) -> list[V1Container]:
     """Build the init container that fills the training data in, if there is anything to stage.
 
-    It also looks for the results' bucket, before the training has cost its time.
+    It also looks for the results' bucket, before the training has cost its time, and brings the
+    checkpoints that an earlier try has left there.
 
     :param spec: with Secrets named.
+    :param checkpoints: folder in the results' store.
     """
     stores = {"DATA": spec.training_data, "RESULTS": spec.results}
-    return _build_containers(spec, DOWNLOAD, _DOWNLOAD_SCRIPT, stores)
+    containers = _build_containers(spec, DOWNLOAD, _DOWNLOAD_SCRIPT, stores)
+    for container in containers:
+        container.env = [*(container.env or []), V1EnvVar(name="CHECKPOINTS", value=checkpoints)]
+    return containers
 
 
 def build_upload(spec: TrainingSpec) -> list[V1Container]:

@@ -11,6 +11,7 @@ import pytest
 from kubernetes.client import ApiException
 
 from airflow_learner_provider.exceptions import InvalidSpecError
+from airflow_learner_provider.training.accounts import Account
 from airflow_learner_provider.training.naming import Owner
 from airflow_learner_provider.training.objects import build_objects
 from airflow_learner_provider.training.spec import parse_training_spec
@@ -31,6 +32,9 @@ PATHS = {
 LABELS = {"training_id": "t"}
 OWNER = Owner("digits", "train", "manual__2026-01-01T00:00:00+00:00", -1, 1, "id", durable=True)
 HOST = {"type": "host_mount", "host_path": "/data"}
+COS = {"type": "mount_cos", "bucket": "b", "endpoint": "e", "secret": "s"}
+S3 = {"type": "s3_datastore", "bucket": "b", "sub_path": "in", "conn_id": "s3"}
+ACCOUNTS = {"s3": Account("key", "secret"), "registry": Account("", "token", host="registry.test")}
 
 
 def dry_run(admin: Admin, namespace: str, manifest: Json) -> set[str]:
@@ -129,14 +133,16 @@ def test_the_api_server_takes_what_the_seeds_builders_build(
         pytest.param(
             {
                 "image": "a",
-                "training_data": {
-                    "type": "mount_cos",
-                    "bucket": "b",
-                    "endpoint": "e",
-                    "secret": "s",
-                },
+                "training_data": COS,
             },
             id="object store",
+        ),
+        pytest.param(
+            {"image": "a", "training_data": COS | {"csi_driver": "s3.csi.test"}}, id="csi"
+        ),
+        pytest.param(
+            {"image": "a", "training_data": S3, "results": S3, "image_pull_conn_id": "registry"},
+            id="staged",
         ),
         pytest.param(
             {
@@ -159,6 +165,8 @@ def test_the_api_server_takes_a_whole_training(
 ) -> None:
     values = {"learners": 2, "command": "echo $(date) $$", "env": {"LR": 0.1}} | more
     spec = parse_training_spec(values)
-    objects = build_objects(spec, OWNER, namespace=namespace, version="1", native=native)
+    objects = build_objects(
+        spec, OWNER, namespace=namespace, version="1", native=native, accounts=ACCOUNTS
+    )
     for manifest in (objects.stateful_set, *objects.owned):
         assert dry_run(admin, namespace, manifest) == set()

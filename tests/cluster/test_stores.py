@@ -182,14 +182,16 @@ async def test_what_the_driver_says_is_told(
     await asyncio.to_thread(wait_until_empty)
 
 
+@pytest.mark.parametrize("completion", ["native", "wrapper"])
 async def test_a_bucket_is_copied_to_the_learners_and_their_results_are_copied_back(
-    s3_core: Core, s3: S3, bucket: Path, staging_image: str
+    s3_core: Core, s3: S3, bucket: Path, staging_image: str, completion: str
 ) -> None:
     store = {"type": "s3_datastore", "bucket": bucket.name, "conn_id": "s3"}
     outcome = await s3_core.run(
         command='cat "$DATA_DIR/digits"; mkdir -p "$RESULT_DIR"; echo > "$RESULT_DIR/$LEARNER_ID"; '
         "env",
         name="staged",
+        completion=completion,
         training_data=store | {"sub_path": "in"},
         results=store | {"sub_path": "out"},
         staging_image=staging_image,
@@ -207,25 +209,32 @@ async def test_a_bucket_is_copied_to_the_learners_and_their_results_are_copied_b
     assert s3.access_key not in log
 
 
-async def test_a_retry_copies_only_what_changed(
+async def test_a_retry_copies_only_what_changed_and_goes_on_where_the_first_try_was(
     s3_core: Core, bucket: Path, staging_image: str
 ) -> None:
     store = {"type": "s3_datastore", "bucket": bucket.name, "sub_path": "out", "conn_id": "s3"}
     written = []
+    owner = new_owner()
     for number in (1, 2):
         await s3_core.run(
-            learners=1,
-            command='mkdir -p "$RESULT_DIR"; echo same > "$RESULT_DIR/model"; '
-            f'echo {number} > "$RESULT_DIR/metrics"; exit {number}',
-            name="retried",
-            results=store,
-            staging_image=staging_image,
+            s3_core.request(
+                owner=owner,
+                learners=1,
+                command='echo same > "$RESULT_DIR/model"; '
+                f'echo {number} > "$RESULT_DIR/metrics"; mkdir "$CHECKPOINT_DIR/{number}"; '
+                """echo '{"step": 7, "files": {}}' > """
+                f'"$CHECKPOINT_DIR/{number}/manifest.json"; exit {number}',
+                name="retried",
+                results=store,
+                staging_image=staging_image,
+            )
         )
         model, metrics = (bucket / "out/retried" / name for name in ("model", "metrics"))
         written.append((model.stat().st_ctime_ns, metrics.read_text()))
     # A training that failed has results as well.
     assert [text for _, text in written] == ["1\n", "2\n"]
     assert written[0][0] == written[1][0]
+    assert s3_core.log.text.count("[0] learner: resuming from step 7") == 1
 
 
 async def test_results_that_do_not_get_to_their_bucket_are_a_failure(
