@@ -63,12 +63,34 @@ class LearnerTrigger(BaseTrigger):
 
     async def on_kill(self) -> None:
         """Delete the training: a user marked the task failed or successful, or cleared it."""
-        releasing = asyncio.ensure_future(release_training(self.training, self.kubernetes_conn_id))
+        releasing = asyncio.ensure_future(self._release())
         # Airflow (seen in 3.3.2) cancels this as well, once a second until it is over.
         while not releasing.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([releasing])
         await releasing
+
+    async def _release(self) -> None:
+        # Airflow (seen in 3.3.2) also kills the trigger of a triggerer that hung for a while, when
+        # another one has taken over. The task is still deferred then, or anew: a task that was
+        # cleared replaces by itself what this try leaves.
+        if await asyncio.to_thread(_read_task_state, self.training["owner"]) == "deferred":
+            self.log.info("The task is deferred: its training is left to whoever follows it now")
+            return
+        await release_training(self.training, self.kubernetes_conn_id)
+
+
+def _read_task_state(owner: Mapping[str, Any]) -> str | None:
+    """Ask Airflow for the state of a task; None when it has none, or is not there any more."""
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    task_id, run_id, map_index = owner["task_id"], owner["run_id"], owner["map_index"]
+    states = RuntimeTaskInstance.get_task_states(
+        owner["dag_id"], map_index=map_index, task_ids=[task_id], run_ids=[run_id]
+    )
+    key = task_id if map_index < 0 else f"{task_id}_{map_index}"
+    state: str | None = states.get(run_id, {}).get(key)
+    return state
 
 
 def read_event(event: Mapping[str, Any] | None) -> Outcome:
