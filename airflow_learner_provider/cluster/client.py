@@ -84,8 +84,13 @@ async def _may_adopt(api: Api, existing: Json, objects: TrainingObjects, owner: 
                 f"{where} exists and is not this task's; give the training another name="
             )
         case Decision.REPLACE:
-            log.info("Replacing %s of an earlier try", where)
-            await _delete(api, existing)
+            try:
+                await _delete(api, existing)
+            except ApiError as e:
+                if e.status != 409:  # it has changed since it was read: look again
+                    raise
+            else:
+                log.info("Replacing %s of an earlier try", where)
     return False
 
 

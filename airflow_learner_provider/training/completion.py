@@ -70,7 +70,6 @@ resolves() {
     return 1
   fi > /dev/null 2>&1
 }
-trap 'exit 143' TERM INT # until the command runs; the first process would ignore them
 if [ "$NUM_LEARNERS" -gt 1 ]; then
   until resolves "$FIRST_LEARNER"; do
     if [ "$SECONDS" -ge 60 ]; then

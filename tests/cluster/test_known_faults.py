@@ -224,10 +224,11 @@ async def test_what_is_deleted_from_outside_fails_the_training_but_for_its_servi
     async with (
         meanwhile(core.run(name="deleted", command="sleep 60")) as deleted,
         meanwhile(core.run(name="another", command="sleep 60")) as another,
-        meanwhile(core.run(name="unpublished", command="sleep 6")) as unpublished,
+        meanwhile(core.run(name="unpublished", command="echo begun; sleep 6")) as unpublished,
     ):
-        names = ("deleted-1", "another-1", "unpublished-1")
+        names = ("deleted-1", "another-1")
         await until(lambda: all(is_running(admin, core.namespace, pod) for pod in names))
+        await until(lambda: {"[0] begun", "[1] begun"} <= set(core.log.lines))
         kind = ("delete", "-n", core.namespace, "--wait=false")
         await asyncio.to_thread(kubectl, *kind, "sts/deleted", "svc/unpublished")
         await asyncio.to_thread(delete_and_make_anew, "another")
@@ -250,6 +251,12 @@ async def test_ready_means_all_of_them_and_for_a_while(
     def touch(pod: str) -> None:
         kubectl("exec", "-n", core.namespace, pod, "--", "touch", "/tmp/ready")
 
+    def are_running(names: list[str]) -> bool:
+        found = read_pods(admin, core.namespace)
+        return all(
+            found.get(name, {"status": {}})["status"].get("phase") == "Running" for name in names
+        )
+
     probe = {"exec": {"command": ["test", "-f", "/tmp/ready"]}, "periodSeconds": 1}
     pods = [f"somebodys-{ordinal}" for ordinal in range(3)]
     async with core.connect() as connection:
@@ -265,7 +272,7 @@ async def test_ready_means_all_of_them_and_for_a_while(
             await asyncio.sleep(1)  # it is not there yet
             manifest = core.build_somebodys(readinessProbe=probe)
             await asyncio.to_thread(kubectl, "create", "-f", "-", stdin=json.dumps(manifest))
-            await until(lambda: all(is_running(admin, core.namespace, pod) for pod in pods))
+            await until(lambda: are_running(pods))
             for pod in pods:
                 await asyncio.sleep(1.5)
                 assert not wait.done()
