@@ -244,8 +244,9 @@ class LearnerStatefulSetOperator(BaseOperator):
             self._running = asyncio.get_running_loop(), task
             self._is_starting = False
         accounts = await asyncio.to_thread(read_accounts, request.spec.connection_ids)
-        settings = await asyncio.to_thread(LearnerHook(self.kubernetes_conn_id).get_conn)
-        async with connect(settings) as connection:
+        hook = LearnerHook(self.kubernetes_conn_id)
+        settings = await asyncio.to_thread(hook.get_conn)
+        async with connect(settings, lambda: asyncio.to_thread(hook.get_conn)) as connection:
             try:
                 return await run_training(connection, request, self.log, accounts=accounts)
             except asyncio.CancelledError:

@@ -51,8 +51,8 @@ class LearnerTrigger(BaseTrigger):
 
             training = _parse(self.training)
             accounts = await aread_accounts(training.spec.connection_ids)
-            settings = await LearnerHook(self.kubernetes_conn_id).aget_conn()
-            async with connect(settings) as connection:
+            read_settings = LearnerHook(self.kubernetes_conn_id).aget_conn
+            async with connect(await read_settings(), read_settings) as connection:
                 outcome = await run_training(connection, training, self.log, accounts=accounts)
         except Exception as e:
             if not isinstance(e, LearnerError):
@@ -179,8 +179,8 @@ class LearnerStatefulSetTrigger(BaseTrigger):
             from airflow_learner_provider.cluster.connection import connect
             from airflow_learner_provider.cluster.wait import wait_for_training
 
-            settings = await LearnerHook(self.kubernetes_conn_id).aget_conn()
-            async with connect(settings) as connection:
+            read_settings = LearnerHook(self.kubernetes_conn_id).aget_conn
+            async with connect(await read_settings(), read_settings) as connection:
                 outcome = await wait_for_training(
                     connection,
                     self.name,

@@ -11,7 +11,7 @@ import json
 import logging
 import random
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -28,6 +28,7 @@ from airflow_learner_provider.exceptions import ApiError
 log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
+ReadAgain = Callable[[], Awaitable[ClusterSettings]]
 
 _CALL_SECONDS = 30
 _RETRY_SECONDS = 120
@@ -46,10 +47,14 @@ _CONCURRENT_CALLS = 16
 
 
 class Api:
-    """A connection to one cluster's API server, shared by all that use the same settings."""
+    """A connection to one cluster's API server, shared by all that use the same settings.
 
-    def __init__(self, settings: ClusterSettings) -> None:
+    :param read_again: reads the settings anew when their credentials are refused.
+    """
+
+    def __init__(self, settings: ClusterSettings, read_again: ReadAgain | None = None) -> None:
         self._settings = settings
+        self._read_again = read_again
         self._credentials: Credentials | None = None
         # One for all credentials: to close it would leave those that read from a stream waiting.
         self._session: aiohttp.ClientSession | None = None
@@ -84,6 +89,8 @@ class Api:
         """
         async with self._loading:
             if self._credentials is None or self._credentials is refused:
+                if refused is not None and self._read_again is not None:
+                    self._settings = await self._read_again()
                 self._credentials = await load_credentials(self._settings)
             if self._session is None:
                 self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))

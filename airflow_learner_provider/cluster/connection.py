@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from weakref import WeakKeyDictionary
 
-from airflow_learner_provider.cluster.api import Api
+from airflow_learner_provider.cluster.api import Api, ReadAgain
 from airflow_learner_provider.cluster.credentials import ClusterSettings
 from airflow_learner_provider.cluster.watch import Watch
 
@@ -15,8 +15,8 @@ from airflow_learner_provider.cluster.watch import Watch
 class Connection:
     """A cluster's API and the watches of its namespaces."""
 
-    def __init__(self, settings: ClusterSettings) -> None:
-        self.api = Api(settings)
+    def __init__(self, settings: ClusterSettings, read_again: ReadAgain | None) -> None:
+        self.api = Api(settings, read_again)
         self.users = 0
         # Whether the cluster keeps a restart policy on a container; None until somebody asked.
         self.keeps_restart_policy: bool | None = None
@@ -49,13 +49,16 @@ _connections: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ClusterSettings,
 
 
 @asynccontextmanager
-async def connect(settings: ClusterSettings) -> AsyncIterator[Connection]:
+async def connect(
+    settings: ClusterSettings, read_again: ReadAgain | None = None
+) -> AsyncIterator[Connection]:
     """Give the connection for these settings; it is closed when nobody uses it any more.
 
+    :param read_again: reads the settings anew when their credentials are refused.
     :raises LearnerError: there are no credentials.
     """
     connections = _connections.setdefault(asyncio.get_running_loop(), {})
-    connection = connections.setdefault(settings, Connection(settings))
+    connection = connections.setdefault(settings, Connection(settings, read_again))
     connection.users += 1
     try:
         await connection.api.credentials()

@@ -15,7 +15,11 @@ import pytest
 from kubernetes.client import V1ObjectMeta, V1Secret
 
 from airflow_learner_provider.cluster import api, logs, watch
+from airflow_learner_provider.cluster.connection import connect
+from airflow_learner_provider.cluster.credentials import ClusterSettings
+from airflow_learner_provider.cluster.follow import run_training
 from airflow_learner_provider.training.outcome import Outcome
+from airflow_learner_provider.training.request import TrainingRequest
 from dev.airflow.access import SERVICE_ACCOUNT, Admin
 from tests.cluster.core import Core, TaskLog, until
 from tests.cluster.proxy import Proxy, Request
@@ -167,13 +171,26 @@ async def test_a_token_that_is_replaced_is_read_again(
     kubeconfig = admin.create_role_kubeconfig(where)
     kubeconfig["users"][0]["user"] = {"tokenFile": str(tokens)}
     core.kubeconfig.write_text(json.dumps(kubeconfig))
-    training = core.start(
-        core.request(command="for step in $(seq 18); do echo begun $step; sleep 1; done")
-    )
-    await until(lambda: "[1] begun" in core.log.text)
+
+    def read_inline() -> ClusterSettings:
+        """Settings of a connection with an inline kubeconfig, in which somebody puts new tokens."""
+        kubeconfig["users"][0]["user"] = {"token": tokens.read_text()}
+        return ClusterSettings(kube_config=json.dumps(kubeconfig))
+
+    async def run_inline(request: TrainingRequest) -> Outcome:
+        async with connect(read_inline(), lambda: asyncio.to_thread(read_inline)) as connection:
+            return await run_training(connection, request, core.log)
+
+    command = "for step in $(seq 18); do echo begun $step; sleep 1; done"
+    trainings = [
+        core.start(core.request(command=command)),
+        asyncio.create_task(run_inline(core.request(command=command))),
+    ]
+    await until(lambda: core.log.text.count("begun 1\n") == 4)
     core_api.delete_namespaced_secret("first", where)
     tokens.write_text(create_bound_token(admin, core_api, where, "second"))
-    assert (await training)["phase"] == "Succeeded"
+    outcomes = await asyncio.gather(*trainings)
+    assert [outcome["phase"] for outcome in outcomes] == ["Succeeded", "Succeeded"]
     core_api.delete_namespaced_secret("second", where)
     await asyncio.to_thread(wait_until_empty)
 
