@@ -29,7 +29,7 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     "refused": (
         {"name": "any", "namespace": "kube-system", "soft_fail": True},
         "failed",
-        "cannot get statefulsets kube-system/any: 403",
+        'in the namespace "kube-system"',  # which request is refused first is the mode's own
     ),
     "broken": (
         {"name": "broken", "target": "completed", "soft_fail": True},
