@@ -25,8 +25,10 @@ PATHS = st.lists(st.sampled_from(["..", ".", "", "a", "b", "...", " "]), max_siz
 FOLDERS = ["MODEL_DIR", "DATA_DIR", "RESULT_DIR", "RESULT_BUCKET_DIR", "LOG_DIR", "CHECKPOINT_DIR"]
 NAMES = st.sampled_from([*FOLDERS, "JOB_STATE_DIR", "TRAINING_ID", "GPU_COUNT", "API_KEY"])
 FROM_POD = V1EnvVarSource(field_ref=V1ObjectFieldSelector(field_path="metadata.name"))
+# A ".." may lead a folder out of where it has to be, which is refused.
+VALUES = st.none() | TEXT.filter(lambda value: ".." not in value)
 ENV_VARS = st.lists(
-    st.builds(V1EnvVar, name=NAMES, value=st.none() | TEXT)
+    st.builds(V1EnvVar, name=NAMES, value=VALUES)
     | st.builds(V1EnvVar, name=NAMES, value_from=st.just(FROM_POD)),
     max_size=6,
 )
