@@ -119,6 +119,11 @@ class Proxy:
     async def _stop(self) -> None:
         await self._runner.cleanup()
         await self._session.close()
+        # Those whose connection was broken off or frozen are not the server's any more.
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
     async def _listen(self) -> None:
         self._site = web.TCPSite(self._runner, "127.0.0.1", self._port)
