@@ -13,8 +13,7 @@ import random
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import aiohttp
 
@@ -60,20 +59,6 @@ class Api:
         self._session: aiohttp.ClientSession | None = None
         self._loading = asyncio.Lock()
         self._calls = asyncio.Semaphore(_CONCURRENT_CALLS)
-
-    async def __aenter__(self) -> Self:
-        """Load the credentials."""
-        await self.credentials()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the connections."""
-        await self.close()
 
     async def close(self) -> None:
         """Close the connections."""
