@@ -57,6 +57,10 @@ test: lint browser ## everything: lint, then unit, cluster and browser tests in 
 	echo "== tests on $$KUBECONFIG"
 	$(BIN)/pytest $(TIERS)
 
+.PHONY: bench
+bench: venv ## measure speed and scale; writes the tables into docs/ (ONLY=a,b: some of them; QUICK=1: few rounds, no page)
+	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick,--pages)
+
 .PHONY: browser
 browser: # the browser tests drive Debian's Chromium
 	@if [ -d tests/browser ] && ! command -v chromium >/dev/null; then

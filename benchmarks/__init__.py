@@ -1,0 +1,1 @@
+"""How fast the provider is, side by side with what does the same; `python -m benchmarks --help`."""
