@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import chain, repeat
 from typing import Any, Protocol
 
 from airflow_learner_provider.cluster.api import Api
@@ -227,7 +228,10 @@ class _Run:
             ended = [row.ordinal for row in status.learners if row.record is not None]
             await logs.drain(ended, seconds=_LOG_DRAIN_SECONDS)
         except asyncio.CancelledError:
-            # A triggerer that stops: the next one goes on with the logs where this one was.
+            # A triggerer that stops: the next one goes on with the logs where this one was. A line
+            # that is copied while this is noted would come a second time.
+            keeper.cancel()
+            await logs.stop()
             await self._note_positions(logs)
             raise
         finally:
@@ -300,8 +304,9 @@ class _Run:
 
     async def _keep_positions(self, logs: LogCopier) -> None:
         noted = dict(logs.positions)
-        while True:
-            await asyncio.sleep(_POSITIONS_SECONDS)
+        # What was written before comes in one burst, which is noted soon: it is not to come again.
+        for pause in chain([1], repeat(_POSITIONS_SECONDS)):
+            await asyncio.sleep(pause)
             if logs.positions != noted:
                 noted = dict(logs.positions)
                 await self._note_positions(logs)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -29,6 +30,7 @@ from dev.airflow.settings import (
 
 START_SECONDS = 120
 STOP_SECONDS = 6
+GRACE_SECONDS = 30  # as Kubernetes gives a pod
 
 
 class Airflow:
@@ -112,13 +114,17 @@ class Airflow:
         """End one component and wait until it is gone.
 
         SIGKILL ends all that it started at the same moment, as if its machine had lost power; any
-        other signal goes to the component alone, which has to end its own.
+        other signal goes to the component alone, which has to end its own. When it has not in
+        time, it is killed, as Kubernetes does: a scheduler can wait forever for idle workers.
         """
-        if number is signal.SIGKILL:
-            processes.kill(self.home, component)
-        else:
-            self._children[component].send_signal(number)
-        self._children.pop(component).wait(timeout=60)
+        child = self._children[component]
+        if number is not signal.SIGKILL:
+            child.send_signal(number)
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=GRACE_SECONDS)
+        processes.kill(self.home, component)
+        child.wait(timeout=STOP_SECONDS)
+        del self._children[component]
 
     def suspend(self, component: str) -> None:
         """Freeze a component and all that it started, until `resume`."""

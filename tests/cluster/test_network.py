@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -21,7 +22,7 @@ from airflow_learner_provider.cluster.follow import run_training
 from airflow_learner_provider.training.outcome import Outcome
 from airflow_learner_provider.training.request import TrainingRequest
 from dev.airflow.access import SERVICE_ACCOUNT, Admin
-from tests.cluster.core import Core, TaskLog, until
+from tests.cluster.core import Core, TaskLog, abandon, until
 from tests.cluster.proxy import Proxy, Request
 
 if TYPE_CHECKING:
@@ -124,6 +125,25 @@ async def test_an_expired_watch_position_is_passed_over(
     assert outcome["phase"] == "Succeeded"
     assert mine.log.of_learner(0) == COUNTED
     assert set(expired) == {"statefulsets", "pods", "events"}
+    await asyncio.to_thread(wait_until_empty)
+
+
+async def test_a_triggerer_that_stops_notes_its_logs_slowly_and_no_line_comes_twice(
+    core: Core, proxies: Callable[[], Proxy], wait_until_empty: Callable[[], None]
+) -> None:
+    def slow(request: Request) -> None:
+        if request.method == "PATCH" and b"log-positions" in request.body:
+            time.sleep(1)  # five lines' time
+
+    proxy = proxies()
+    proxy.before = slow
+    mine = through(proxy, core)
+    request = mine.request(command=STEPS)
+    first = mine.start(request)
+    await until(lambda: "step 3" in mine.log.of_learner(0))
+    await abandon(first)
+    await mine.run(request)
+    assert [mine.log.of_learner(ordinal) for ordinal in (0, 1)] == [COUNTED] * 2
     await asyncio.to_thread(wait_until_empty)
 
 
