@@ -17,6 +17,7 @@ from airflow_learner_provider.training.naming import (
     LOG_POSITIONS,
     MANAGED_BY,
     MANAGER,
+    OUTCOME,
     REPORTED,
     RESTARTS,
     SPEC_HASH,
@@ -258,12 +259,14 @@ async def mark_reported(api: Api, namespace: str, name: str, *, uid: str) -> Non
     await api.patch(_SET, namespace, name, patch)
 
 
-async def put_to_rest(api: Api, namespace: str, name: str, *, uid: str) -> None:
+async def put_to_rest(api: Api, namespace: str, name: str, *, uid: str, outcome: str) -> None:
     """Keep a training that has ended, but none of its learners: they hold CPUs and GPUs.
 
     That its end was reported is noted on it, so that no later try takes it over.
+
+    :param outcome: what is noted for those who come later, for the pods that tell it go.
     """
-    metadata = {"uid": uid, "annotations": {REPORTED: "true"}}
+    metadata = {"uid": uid, "annotations": {REPORTED: "true", OUTCOME: outcome}}
     await api.patch(_SET, namespace, name, {"metadata": metadata, "spec": {"replicas": 0}})
 
 

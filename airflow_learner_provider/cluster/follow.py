@@ -41,7 +41,12 @@ from airflow_learner_provider.training.observation import (
     find_beginning,
     has_started,
 )
-from airflow_learner_provider.training.outcome import Outcome, build_outcome, build_table
+from airflow_learner_provider.training.outcome import (
+    Outcome,
+    build_outcome,
+    build_table,
+    write_note,
+)
 from airflow_learner_provider.training.request import TrainingRequest
 from airflow_learner_provider.training.spec import OnFinish, WaitUntil
 from airflow_learner_provider.training.status import Phase, Status, compute_status
@@ -195,7 +200,7 @@ class _Run:
         if outcome["phase"] in {Phase.SUCCEEDED, Phase.FAILED}:
             await self._show_log_end(trouble)
             self._log.info("\n".join(["Learners:", *build_table(outcome["learners"])]))
-            await self._let_go(succeeded=trouble is None)
+            await self._let_go(outcome)
         else:
             await self._hand_over()
         return outcome
@@ -351,17 +356,19 @@ class _Run:
         uid = self._observation.uid or ""
         await mark_reported(self._api, self._objects.namespace, self._objects.name, uid=uid)
 
-    async def _let_go(self, *, succeeded: bool) -> None:
+    async def _let_go(self, outcome: Outcome) -> None:
         """Delete the objects, or put them to rest; what goes wrong here changes no verdict."""
         namespace, name = self._objects.namespace, self._objects.name
         uid = self._observation.uid or ""
         keep = self._spec.on_finish_action is OnFinish.KEEP or (
-            self._spec.on_finish_action is OnFinish.DELETE_ON_SUCCESS and not succeeded
+            self._spec.on_finish_action is OnFinish.DELETE_ON_SUCCESS
+            and outcome["phase"] != Phase.SUCCEEDED
         )
         try:
             if keep:
                 if self._observation.stateful_set is not None:
-                    await put_to_rest(self._api, namespace, name, uid=uid)
+                    note = write_note(outcome)
+                    await put_to_rest(self._api, namespace, name, uid=uid, outcome=note)
                     self._log.info("Kept StatefulSet %s/%s, scaled to 0", namespace, name)
                 return
             if not await release(self._api, namespace, name, self._owner):

@@ -18,7 +18,7 @@ from airflow_learner_provider.training.observation import (
     condition,
     unix_time,
 )
-from airflow_learner_provider.training.outcome import Outcome, build_outcome
+from airflow_learner_provider.training.outcome import Outcome, build_outcome, read_note
 from airflow_learner_provider.training.status import (
     Phase,
     Status,
@@ -103,6 +103,8 @@ async def _check_namespace(api: Api, namespace: str) -> None:
 
 def judge(observation: Observation, namespace: str, *, target: str) -> Outcome | None:
     """Tell whether the wait is over: the outcome, or None."""
+    if noted := read_note(observation.stateful_set):
+        return noted
     learners = _count_learners(observation.stateful_set)
     status = compute_status(observation, learners=learners)
     trouble = status.trouble if status.phase is Phase.FAILED else _find_final(observation, status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Sequence
 from datetime import datetime
@@ -24,7 +25,8 @@ from airflow_learner_provider.training.diagnosis import (
     Trouble,
     name_signal,
 )
-from airflow_learner_provider.training.observation import Observation, condition
+from airflow_learner_provider.training.naming import OUTCOME
+from airflow_learner_provider.training.observation import Json, Observation, condition
 from airflow_learner_provider.training.status import Learner, Phase, Status
 
 _COLUMNS = (
@@ -32,6 +34,7 @@ _COLUMNS = (
     *("started", "finished", "message"),
 )
 _LONGEST_CELL = 120
+_LONGEST_NOTE = 200 * 1024
 
 # What a person can do about it, by reason.
 REMEDIES: dict[Reason, str] = {
@@ -158,6 +161,25 @@ def build_error(outcome: Outcome) -> TrainingFailedError:
     """The exception that stands for a failed outcome."""
     kind = ERRORS[Reason(outcome["reason"])]
     return kind(outcome["message"], outcome=outcome)
+
+
+def write_note(outcome: Outcome) -> str:
+    """Write an outcome as an annotation; all of them together may have 256 KiB.
+
+    Of very many learners their words are left out, and if need be their rows.
+    """
+    rows = outcome["learners"]
+    short = [row | {"message": "", "result": None} for row in rows]
+    texts = (json.dumps({**outcome, "learners": learners}) for learners in (rows, short, []))
+    return next((text for text in texts if len(text) <= _LONGEST_NOTE), "")
+
+
+def read_note(stateful_set: Json | None) -> Outcome | None:
+    """Return the outcome of a training that has ended and was kept, from its StatefulSet."""
+    metadata = stateful_set["metadata"] if stateful_set is not None else {}
+    text = (metadata.get("annotations") or {}).get(OUTCOME)
+    outcome: Outcome | None = json.loads(text) if text else None
+    return outcome
 
 
 def find_error(outcome: Outcome, *, target: str) -> TrainingFailedError | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from airflow_learner_provider.cluster import client
 from airflow_learner_provider.cluster.client import release
+from airflow_learner_provider.cluster.wait import look_at_training, wait_for_training
 from airflow_learner_provider.exceptions import LearnerError, ObjectConflictError
 from dev.airflow.access import Admin
 from tests.cluster.core import Core, abandon, new_owner, next_try, until
@@ -145,11 +147,22 @@ async def test_a_new_try_replaces_what_it_does_not_want(
     await asyncio.to_thread(wait_until_empty)
 
 
-async def test_a_kept_training_that_was_reported_is_run_anew(core: Core, apps_api: Any) -> None:
+async def test_a_kept_training_tells_its_outcome_and_is_run_anew(core: Core, apps_api: Any) -> None:
     request = core.request(
-        command="true", owner=new_owner(durable=True), name="kept", on_finish_action="keep"
+        command='printf "{\\"loss\\": 0.1}" > $LEARNER_RESULT_FILE',
+        owner=new_owner(durable=True),
+        name="kept",
+        on_finish_action="keep",
     )
-    assert (await core.run(request))["phase"] == "Succeeded"
+    outcome = await core.run(request)
+    assert (outcome["phase"], outcome["result"]) == ("Succeeded", {"loss": 0.1})
+    async with core.connect() as connection:
+        where = connection, "kept", core.namespace
+        looked = await look_at_training(*where, target="completed")
+        waited = await wait_for_training(
+            *where, target="ready", deadline=time.time() + 10, poke_interval=1
+        )
+    assert (looked, waited) == (outcome, outcome)
     uid = read_uid(apps_api, core, "kept")
     assert (await core.run(next_try(request)))["phase"] == "Succeeded"
     assert read_uid(apps_api, core, "kept") != uid

@@ -6,6 +6,7 @@ import pytest
 
 from airflow_learner_provider.exceptions import LearnerExitError, TrainingFailedError
 from airflow_learner_provider.training.diagnosis import GRACE, Reason, Trouble
+from airflow_learner_provider.training.naming import OUTCOME
 from airflow_learner_provider.training.outcome import (
     ERRORS,
     REMEDIES,
@@ -14,6 +15,8 @@ from airflow_learner_provider.training.outcome import (
     build_outcome,
     build_table,
     describe_unready,
+    read_note,
+    write_note,
 )
 from airflow_learner_provider.training.status import compute_status
 from tests.unit.training.cluster_json import (
@@ -124,6 +127,23 @@ def test_outcome_of_a_training_that_failed() -> None:
         "gpu_seconds": 0.0,
         "restarts": [],
     }
+
+
+@pytest.mark.parametrize(
+    ("learners", "words", "rows"),
+    [(2, 100, "all"), (800, 1000, "without words"), (4000, 0, "none")],
+)
+def test_outcome_of_any_size_can_be_noted(learners: int, words: int, rows: str) -> None:
+    outcome = conclude(stateful_set(2), pod(0, ended(0)), pod(1, ended(1)), learners=2)
+    row = ROW | {"message": "w" * words, "result": "r" * words}
+    outcome["learners"] = [row | {"ordinal": ordinal} for ordinal in range(learners)]
+    text = write_note(outcome)
+    assert len(text) < 256 * 1024
+    short = [row | {"ordinal": n, "message": "", "result": None} for n in range(learners)]
+    expected = {"all": outcome["learners"], "without words": short, "none": []}[rows]
+    noted = {"metadata": {"annotations": {OUTCOME: text}}}
+    assert read_note(noted) == {**outcome, "learners": expected}
+    assert read_note({"metadata": {}}) is read_note(None) is None
 
 
 def test_learner_that_never_ran_costs_nothing() -> None:
