@@ -200,7 +200,7 @@ class LearnerStatefulSetOperator(BaseOperator):
 
         :return: the outcome, plain JSON; see `training.outcome.Outcome`.
         """
-        request = self._build_request(context)
+        request = self.build_request(context)
         if self.deferrable:
             self.defer(
                 trigger=LearnerTrigger(request.to_json(), self.kubernetes_conn_id),
@@ -223,9 +223,15 @@ class LearnerStatefulSetOperator(BaseOperator):
     ) -> Any:
         """Delete the training when its trigger could not run: nobody else would."""
         if next_method == "__fail__":
-            request = self._build_request(context).to_json()
+            request = self.build_request(context).to_json()
             asyncio.run(release_training(request, self.kubernetes_conn_id))
         return super().resume_execution(next_method, next_kwargs, context)
+
+    def dry_run(self) -> None:
+        """Print the manifests that kubectl would take; the cluster is asked nothing."""
+        from airflow_learner_provider.manifests import render_manifests
+
+        print(render_manifests(self))  # noqa: T201 - where a person looks
 
     def on_kill(self) -> None:
         """End the training with the task; `execute` then deletes the objects and raises."""
@@ -263,7 +269,11 @@ class LearnerStatefulSetOperator(BaseOperator):
         namespace = request.spec.namespace or (await connection.api.credentials()).namespace
         await release(connection.api, namespace, request.name, request.owner)
 
-    def _build_request(self, context: Context) -> TrainingRequest:
+    def build_request(self, context: Context) -> TrainingRequest:
+        """Parse the rendered arguments.
+
+        :raises AirflowFailException: they are not a training; it names each wrong argument.
+        """
         from airflow_learner_provider.training.naming import Owner
         from airflow_learner_provider.training.request import TrainingRequest
         from airflow_learner_provider.training.spec import parse_training_spec

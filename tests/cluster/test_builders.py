@@ -5,11 +5,14 @@ from __future__ import annotations
 import copy
 import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 from kubernetes.client import ApiException
 
+from airflow_learner_provider.__main__ import main
 from airflow_learner_provider.exceptions import InvalidSpecError
 from airflow_learner_provider.training.accounts import Account
 from airflow_learner_provider.training.naming import Owner
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
+DAGS = Path(__file__).parents[2] / "dags"
 PATHS = {
     "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
     "Service": "/api/v1/namespaces/{}/services",
@@ -170,3 +174,20 @@ def test_the_api_server_takes_a_whole_training(
     )
     for manifest in (objects.stateful_set, *objects.owned):
         assert dry_run(admin, namespace, manifest) == set()
+
+
+def test_kubectl_takes_what_is_rendered_from_the_examples(
+    kubectl: Callable[..., str],
+    namespace: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connection = {"conn_type": "kubernetes", "extra": {"namespace": namespace}}
+    monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", json.dumps(connection))
+    for example in ("train_from_form", "train_from_s3", "train_mpi"):
+        assert main(["render", str(DAGS / f"{example}.py"), "train"]) == 0
+        manifests = capsys.readouterr().out
+        dry_run = ("apply", "--dry-run=server", "--validate=strict", "--output=name")
+        taken = kubectl(*dry_run, "--filename=-", stdin=manifests).split()
+        kinds = [manifest["kind"] for manifest in yaml.safe_load_all(manifests)]
+        assert [name.split("/")[0].split(".")[0] for name in taken] == [k.lower() for k in kinds]

@@ -219,7 +219,7 @@ def read_spec(operator: LearnerStatefulSetOperator) -> Any:
     ti = Mock(dag_id="dag", task_id="train", run_id="run", map_index=0, try_number=1, id="try-1")
     context: Any = {"ti": ti, "ds": "2026-01-01", "params": VALUES}
     operator.render_template_fields(context)
-    return operator._build_request(context).spec
+    return operator.build_request(context).spec
 
 
 @pytest.mark.parametrize("form", ["plain", "models", "mapped"])
