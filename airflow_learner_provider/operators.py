@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator, conf
@@ -18,6 +19,7 @@ from airflow_learner_provider.exceptions import (
     TrainingKilledError,
 )
 from airflow_learner_provider.hooks import DEFAULT_CONN_ID, LearnerHook, read_accounts
+from airflow_learner_provider.reporting import report_progress
 from airflow_learner_provider.triggers import LearnerTrigger, read_event, release_training
 
 if TYPE_CHECKING:
@@ -254,7 +256,13 @@ class LearnerStatefulSetOperator(BaseOperator):
         settings = await asyncio.to_thread(hook.get_conn)
         async with connect(settings, lambda: asyncio.to_thread(hook.get_conn)) as connection:
             try:
-                return await run_training(connection, request, self.log, accounts=accounts)
+                return await run_training(
+                    connection,
+                    request,
+                    self.log,
+                    accounts=accounts,
+                    report=partial(report_progress, request.owner),
+                )
             except asyncio.CancelledError:
                 await self._release(connection, request)
                 raise TrainingKilledError(

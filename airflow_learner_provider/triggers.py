@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -16,6 +17,7 @@ from airflow_learner_provider.exceptions import (
     ObjectConflictError,
 )
 from airflow_learner_provider.hooks import LearnerHook, aread_accounts
+from airflow_learner_provider.reporting import report_progress
 
 if TYPE_CHECKING:
     from airflow_learner_provider.training.outcome import Outcome
@@ -53,7 +55,13 @@ class LearnerTrigger(BaseTrigger):
             accounts = await aread_accounts(training.spec.connection_ids)
             read_settings = LearnerHook(self.kubernetes_conn_id).aget_conn
             async with connect(await read_settings(), read_settings) as connection:
-                outcome = await run_training(connection, training, self.log, accounts=accounts)
+                outcome = await run_training(
+                    connection,
+                    training,
+                    self.log,
+                    accounts=accounts,
+                    report=partial(report_progress, training.owner),
+                )
         except Exception as e:
             if not isinstance(e, LearnerError):
                 self.log.exception("The training could not be run")

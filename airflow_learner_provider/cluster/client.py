@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_learner_provider.cluster.api import Api, Json
@@ -18,6 +18,7 @@ from airflow_learner_provider.training.naming import (
     MANAGED_BY,
     MANAGER,
     OUTCOME,
+    PROGRESS,
     REPORTED,
     RESTARTS,
     SPEC_HASH,
@@ -221,11 +222,23 @@ async def scale_to_zero(api: Api, stateful_set: Json, *, restarts: list[Json]) -
     await api.patch(_SET, metadata["namespace"], metadata["name"], patch)
 
 
-async def note_log_positions(
-    api: Api, namespace: str, name: str, *, uid: str, positions: Mapping[str, str]
+async def note_logs(
+    api: Api,
+    namespace: str,
+    name: str,
+    *,
+    uid: str,
+    positions: Mapping[str, str],
+    progress: Sequence[str],
 ) -> None:
-    """Note how far the learners' logs have been copied, for whoever follows next."""
-    noted = {"uid": uid, "annotations": {LOG_POSITIONS: json.dumps(positions)}}
+    """Note how far the learners' logs have been copied, for whoever follows next.
+
+    :param progress: lines that say as much as those that told progress.
+    """
+    annotations = {LOG_POSITIONS: json.dumps(positions)}
+    if progress:
+        annotations[PROGRESS] = "\n".join(progress)
+    noted = {"uid": uid, "annotations": annotations}
     await api.patch(_SET, namespace, name, {"metadata": noted})
 
 

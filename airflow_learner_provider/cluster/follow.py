@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from itertools import chain, repeat
-from typing import Any, Protocol
+from typing import Any
 
 from airflow_learner_provider.cluster.api import Api
+from airflow_learner_provider.cluster.building import build, fit
 from airflow_learner_provider.cluster.client import (
     create_or_adopt,
-    keeps_restart_policy,
     list_pods,
     mark_reported,
-    note_log_positions,
+    note_logs,
     put_to_rest,
     release,
     scale,
@@ -22,20 +23,22 @@ from airflow_learner_provider.cluster.client import (
 )
 from airflow_learner_provider.cluster.connection import Connection
 from airflow_learner_provider.cluster.logs import LogCopier, read_log_end
+from airflow_learner_provider.cluster.progress import ProgressTeller
 from airflow_learner_provider.cluster.rights import check_rights
-from airflow_learner_provider.cluster.ssh_key import generate_ssh_key
+from airflow_learner_provider.cluster.task_log import Log
 from airflow_learner_provider.cluster.watch import Subscription, Watch
-from airflow_learner_provider.exceptions import InvalidSpecError, LearnerError
+from airflow_learner_provider.exceptions import LearnerError
 from airflow_learner_provider.training.accounts import NO_ACCOUNTS, Accounts
 from airflow_learner_provider.training.diagnosis import Reason, Trouble
 from airflow_learner_provider.training.limits import (
     Limits,
     Restart,
     read_log_positions,
+    read_progress,
     read_restarts,
 )
 from airflow_learner_provider.training.naming import Owner
-from airflow_learner_provider.training.objects import TrainingObjects, build_objects
+from airflow_learner_provider.training.objects import TrainingObjects
 from airflow_learner_provider.training.observation import (
     Observation,
     find_beginning,
@@ -57,22 +60,13 @@ _LONGEST_PAUSE_SECONDS = 60
 _POSITIONS_SECONDS = 5
 
 
-class Log(Protocol):
-    """What is used of a logger; Airflow's own is not a `logging.Logger`."""
-
-    def info(self, message: str, /, *args: Any) -> Any:
-        """Log something that goes as it should."""
-
-    def warning(self, message: str, /, *args: Any) -> Any:
-        """Log something that may go wrong."""
-
-
 async def run_training(
     connection: Connection,
     request: TrainingRequest,
     log: Log,
     *,
     accounts: Accounts = NO_ACCOUNTS,
+    report: Callable[[dict[str, Any]], None] | None = None,
 ) -> Outcome:
     """Create or adopt a training, follow it, and let its objects go.
 
@@ -81,17 +75,19 @@ async def run_training(
 
     :param log: takes what the user should see, and every learner's lines.
     :param accounts: what the connections say that the spec names.
+    :param report: is told now and then, in a thread, how far the training is: see
+        `training.progress.ProgressCurve.to_json`.
     :raises InvalidSpecError: the spec cannot be built; nothing was sent to the cluster.
     :raises LearnerError: it cannot be created or followed; what was made is deleted.
     """
-    objects = await _build(
+    objects = await build(
         connection, request, accounts, native=request.spec.completion != "wrapper"
     )
     async with connection.watch(objects.namespace) as watch:
         try:
             owned = {manifest["kind"] for manifest in objects.owned}
             await check_rights(connection.api, objects.namespace, owned)
-            objects = await _fit(connection, request, accounts, objects)
+            objects = await fit(connection, request, accounts, objects)
             stateful_set, created = await create_or_adopt(connection.api, objects, request.owner)
             log.info(
                 "%s StatefulSet %s/%s with %d learners",
@@ -102,7 +98,15 @@ async def run_training(
             )
             uid = stateful_set["metadata"]["uid"]
             observation = Observation(objects.name, uid, stateful_set, was_seen=True)
-            run = _Run(connection, request, objects, observation, log, created=created)
+            run = _Run(
+                connection,
+                request,
+                objects,
+                observation,
+                log,
+                progress=ProgressTeller(log, report, read_progress(observation)),
+                created=created,
+            )
             return await run.to_the_end(watch)
         except Exception as e:
             await _release_after(e, connection.api, objects, request.owner)
@@ -123,41 +127,6 @@ async def _release_after(
         error.args = (f"{error}; {where} and what it owns may be left behind: {e}",)
 
 
-async def _build(
-    connection: Connection, request: TrainingRequest, accounts: Accounts, *, native: bool
-) -> TrainingObjects:
-    needs_ssh = request.spec.launcher == "mpi"
-    # In a thread: the first call imports the models, which takes seconds.
-    return await asyncio.to_thread(
-        build_objects,
-        request.spec,
-        request.owner,
-        namespace=(await connection.api.credentials()).namespace,
-        version=request.version,
-        native=native,
-        accounts=accounts,
-        ssh_key=await asyncio.to_thread(generate_ssh_key) if needs_ssh else None,
-    )
-
-
-async def _fit(
-    connection: Connection, request: TrainingRequest, accounts: Accounts, objects: TrainingObjects
-) -> TrainingObjects:
-    """Return the objects as the cluster can have them: native completion where it knows it."""
-    if request.spec.completion == "wrapper":
-        return objects
-    if connection.keeps_restart_policy is None:
-        connection.keeps_restart_policy = await keeps_restart_policy(connection.api, objects)
-    if connection.keeps_restart_policy:
-        return objects
-    if request.spec.completion == "native" or not isinstance(request.spec.command, str):
-        raise InvalidSpecError(
-            "completion: this cluster drops restartPolicy from containers (feature gate "
-            "ContainerRestartRules), so the command has to be one text for the image's bash"
-        )
-    return await _build(connection, request, accounts, native=False)
-
-
 class _Run:
     def __init__(
         self,
@@ -167,6 +136,7 @@ class _Run:
         observation: Observation,
         log: Log,
         *,
+        progress: ProgressTeller,
         created: bool,
     ) -> None:
         self._api = connection.api
@@ -175,6 +145,7 @@ class _Run:
         self._objects = objects
         self._observation = observation
         self._log = log
+        self._progress = progress
         self._restarts: list[Restart] = read_restarts(observation)
         self._limits = Limits(
             request.spec,
@@ -223,11 +194,14 @@ class _Run:
             self._api,
             self._objects.namespace,
             self._observation,
-            write=lambda whose, line: self._log.info("[%s] %s", whose, line),
+            write=self._write,
             warn=self._log.warning,
             positions=read_log_positions(self._observation),
         )
-        keeper = asyncio.create_task(self._keep_positions(logs))
+        beside = [
+            asyncio.create_task(self._keep_positions(logs)),
+            asyncio.create_task(self._progress.run()),
+        ]
         try:
             status, trouble = await self._follow(subscription, logs)
             ended = [row.ordinal for row in status.learners if row.record is not None]
@@ -240,9 +214,15 @@ class _Run:
             await self._note_positions(logs)
             raise
         finally:
-            keeper.cancel()
+            for task in beside:
+                task.cancel()
             await logs.stop()
+        await self._progress.tell_last()
         return status, trouble
+
+    def _write(self, whose: str, line: str, at: float) -> None:
+        if not self._progress.take(whose, line, at=at):
+            self._log.info("[%s] %s", whose, line)
 
     async def _follow(
         self, subscription: Subscription, logs: LogCopier
@@ -319,12 +299,13 @@ class _Run:
     async def _note_positions(self, logs: LogCopier) -> None:
         try:
             async with asyncio.timeout(_POSITIONS_SECONDS):
-                await note_log_positions(
+                await note_logs(
                     self._api,
                     self._objects.namespace,
                     self._objects.name,
                     uid=self._observation.uid or "",
                     positions=logs.positions,
+                    progress=self._progress.curve.to_lines(),
                 )
         except (LearnerError, TimeoutError) as e:
             self._log.info("How far the logs were copied could not be noted: %s", e)
@@ -349,6 +330,7 @@ class _Run:
             gpus=self._spec.gpus,
             trouble=trouble,
             restarts=[*map(dict, self._restarts)],
+            curve=self._progress.curve,
         )
 
     async def _hand_over(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from datetime import datetime
 
 from airflow_learner_provider.cluster.api import Api
 from airflow_learner_provider.exceptions import ApiError
@@ -53,7 +54,8 @@ class LogCopier:
 
     The logs of the containers that stage its data are copied as well.
 
-    :param write: is given whose line it is, such as "0" or "0 download", and the line.
+    :param write: is given whose line it is, such as "0" or "0 download", the line, and the Unix
+        time in seconds at which it was written.
     :param warn: is told, once, when the logs may not be read.
     :param positions: time of the last line that was copied of each of these, kept up to date.
     """
@@ -64,7 +66,7 @@ class LogCopier:
         namespace: str,
         observation: Observation,
         *,
-        write: Callable[[str, str], None],
+        write: Callable[[str, str, float], None],
         warn: Callable[[str], object],
         positions: dict[str, str],
     ) -> None:
@@ -145,4 +147,5 @@ class LogCopier:
                 # sinceTime counts in whole seconds, so some lines come a second time.
                 if time > after:
                     self.positions[whose] = after = time
-                    self._write(whose, _as_shown(text))
+                    at = datetime.fromisoformat(time).timestamp()
+                    self._write(whose, _as_shown(text), at)

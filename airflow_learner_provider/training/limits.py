@@ -6,9 +6,10 @@ import json
 from typing import TypedDict
 
 from airflow_learner_provider.training.diagnosis import GRACE, Reason, Trouble
-from airflow_learner_provider.training.naming import LOG_POSITIONS, RESTARTS
+from airflow_learner_provider.training.naming import LOG_POSITIONS, PROGRESS, RESTARTS
 from airflow_learner_provider.training.observation import Observation
 from airflow_learner_provider.training.outcome import describe_unready
+from airflow_learner_provider.training.progress import ProgressCurve
 from airflow_learner_provider.training.spec import TrainingSpec
 from airflow_learner_provider.training.status import Phase, Status
 
@@ -99,6 +100,11 @@ def read_log_positions(observation: Observation) -> dict[str, str]:
     """How far the learners' logs were copied, as noted on a training's StatefulSet."""
     positions: dict[str, str] = json.loads(_annotation(observation, LOG_POSITIONS) or "{}")
     return positions
+
+
+def read_progress(observation: Observation) -> ProgressCurve:
+    """The progress that is noted on a training's StatefulSet."""
+    return ProgressCurve.of_lines((_annotation(observation, PROGRESS) or "").splitlines())
 
 
 def _annotation(observation: Observation, key: str) -> str | None:

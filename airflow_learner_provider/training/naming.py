@@ -38,6 +38,7 @@ PROVIDER_VERSION = PREFIX + "provider-version"
 LEARNERS = PREFIX + "learners"
 RESTARTS = PREFIX + "restarts"
 LOG_POSITIONS = PREFIX + "log-positions"
+PROGRESS = PREFIX + "progress"
 
 # Every object of ours, whoever's training it belongs to.
 MANAGED_SELECTOR = f"{MANAGED_BY}={MANAGER}"

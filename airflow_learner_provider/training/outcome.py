@@ -27,6 +27,7 @@ from airflow_learner_provider.training.diagnosis import (
 )
 from airflow_learner_provider.training.naming import OUTCOME
 from airflow_learner_provider.training.observation import Json, Observation, condition
+from airflow_learner_provider.training.progress import ProgressCurve
 from airflow_learner_provider.training.status import Learner, Phase, Status
 
 _COLUMNS = (
@@ -111,7 +112,8 @@ class Outcome(TypedDict):
     """The result of a training task. Times are RFC 3339 texts, durations seconds.
 
     `result` is what the first learner that wrote a result wrote; each row of `learners` has its
-    own. `reason` and `message` are empty unless the training failed.
+    own. `reason` and `message` are empty unless the training failed. `progress` is what the first
+    learner said last of it, and `curve` has at most 100 of its steps with their metrics.
     """
 
     name: str
@@ -124,6 +126,8 @@ class Outcome(TypedDict):
     timings: dict[str, float | None]
     gpu_seconds: float
     restarts: list[dict[str, Any]]
+    progress: dict[str, Any] | None
+    curve: list[dict[str, float]]
 
 
 def build_outcome(
@@ -134,12 +138,14 @@ def build_outcome(
     gpus: int,
     trouble: Trouble | None = None,
     restarts: Sequence[dict[str, Any]] = (),
+    curve: ProgressCurve | None = None,
 ) -> Outcome:
     """Build the outcome from the last status.
 
     :param gpus: GPUs of one learner.
     :param trouble: why the training failed, if it did.
     :param restarts: why the group of learners was started again, each time.
+    :param curve: how far it came, by what the first learner printed.
     """
     rows = [_build_row(row) for row in status.learners]
     results = [row.result for row in status.learners if row.result is not None]
@@ -154,6 +160,8 @@ def build_outcome(
         timings=_build_timings(observation, status.learners),
         gpu_seconds=sum((row["seconds"] or 0.0) * gpus for row in rows),
         restarts=list(restarts),
+        progress=curve.to_json() if curve else None,
+        curve=curve.to_rows() if curve else [],
     )
 
 

@@ -114,20 +114,20 @@ class ProgressCurve:
         curve = cls(points=points)
         for line in lines:
             if progress := parse_progress(line):
-                curve.add(progress, at=0)
+                curve.add(progress)
         return curve
 
-    def add(self, progress: Progress, *, at: float) -> None:
+    def add(self, progress: Progress, *, at: float | None = None) -> None:
         """Take the next line.
 
-        :param at: Unix time in seconds at which it was written.
+        :param at: Unix time in seconds at which it was written, if that is known.
         """
         if self.latest is not None and progress.step <= self.latest.step:
             self._points = [p for p in self._points if p.step < progress.step]
             self._begun, self._count = None, 0
-        self.latest, self._at = progress, at
-        if self._begun is None:
-            self._begun = progress.step, at
+        self.latest = progress
+        if at is not None:
+            self._begun, self._at = self._begun or (progress.step, at), at
         if self._count % self._stride == 0:
             self._points.append(progress)
         self._count += 1
@@ -179,6 +179,11 @@ class ProgressCurve:
             {"step": p.step, **{name: float(f"{v:.6g}") for name, v in p.metrics.items()}}
             for p in self.points
         ]
+
+    def to_lines(self) -> list[str]:
+        """The points as lines from which `of_lines` makes a curve again."""
+        total = self.latest.total if self.latest is not None else None
+        return [json.dumps(row | {"total": total}) for row in self.to_rows()]
 
 
 def _describe_seconds(seconds: float) -> str:

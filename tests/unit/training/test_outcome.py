@@ -78,6 +78,8 @@ def test_outcome_of_a_training_that_went_well() -> None:
         "timings": {"queued": 1.0, "ready": 3.0, "run": 9.0},
         "gpu_seconds": 64.0,
         "restarts": [],
+        "progress": None,
+        "curve": [],
     }
 
 
@@ -126,6 +128,8 @@ def test_outcome_of_a_training_that_failed() -> None:
         "timings": {"queued": 1.0, "ready": 3.0, "run": None},
         "gpu_seconds": 0.0,
         "restarts": [],
+        "progress": None,
+        "curve": [],
     }
 
 
