@@ -161,7 +161,7 @@ class _Run:
             status = compute_status(self._observation, learners=self._spec.learners)
             await self._hand_over()
             return self._outcome(status, None)
-        async with watch.subscribe(self._observation) as subscription:
+        async with watch.subscribe(self._observation) as subscription, self._progress:
             while True:
                 status, trouble = await self._follow_group(subscription)
                 if trouble is None or not self._may_restart(trouble):
@@ -198,10 +198,7 @@ class _Run:
             warn=self._log.warning,
             positions=read_log_positions(self._observation),
         )
-        beside = [
-            asyncio.create_task(self._keep_positions(logs)),
-            asyncio.create_task(self._progress.run()),
-        ]
+        keeper = asyncio.create_task(self._keep_positions(logs))
         try:
             status, trouble = await self._follow(subscription, logs)
             ended = [row.ordinal for row in status.learners if row.record is not None]
@@ -214,10 +211,8 @@ class _Run:
             await self._note_positions(logs)
             raise
         finally:
-            for task in beside:
-                task.cancel()
+            keeper.cancel()
             await logs.stop()
-        await self._progress.tell_last()
         return status, trouble
 
     def _write(self, whose: str, line: str, at: float) -> None:

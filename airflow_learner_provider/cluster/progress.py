@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from airflow_learner_provider.cluster.task_log import Log
 from airflow_learner_provider.training.progress import ProgressCurve, parse_progress
@@ -19,6 +19,8 @@ _REPORT_SECONDS = 30
 
 class ProgressTeller:
     """Takes lines that tell progress out of the learners' output, and says it now and then.
+
+    It does so as a context manager, and at its end once more if nothing went wrong.
 
     :param log: has a line at the first step, then at most every 10 s, and at the last step.
     :param report: is given the same as plain JSON, in a thread, at most every 30 s.
@@ -50,8 +52,17 @@ class ProgressTeller:
             self._changed.set()
         return not progress.is_mixed
 
-    async def run(self) -> None:
-        """Tell what is new, until this is cancelled."""
+    async def __aenter__(self) -> Self:
+        self._telling = asyncio.create_task(self._tell_news())
+        return self
+
+    async def __aexit__(self, error: type[BaseException] | None, *_: object) -> None:
+        self._telling.cancel()
+        if error is None:
+            self._tell()
+            await self._report()
+
+    async def _tell_news(self) -> None:
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -59,11 +70,6 @@ class ProgressTeller:
             if time.monotonic() - self._reported_at >= _REPORT_SECONDS:
                 await self._report()
             await asyncio.sleep(_TELL_SECONDS)
-
-    async def tell_last(self) -> None:
-        """Tell what was not told yet: nothing more will come."""
-        self._tell()
-        await self._report()
 
     def _tell(self) -> None:
         if self.curve.latest is not self._told:

@@ -11,8 +11,8 @@ from typing import Any, Self
 POINTS = 100
 
 _LONGEST_LINE = 4096
-_LONGEST_NAME = 64
-_MOST_METRICS = 16
+_LONGEST_NAME = 48
+_MOST_METRICS = 8
 _LARGEST_STEP = 2**53  # what every reader of JSON keeps exactly
 _SECONDS_A_DAY = 86_400
 
@@ -51,7 +51,7 @@ def parse_progress(line: str) -> Progress | None:
     Such a line is one JSON object with an integer `step`, at best also a `total`, and any numbers:
     `{"step": 120, "total": 1000, "loss": 0.31}`. Never raises, whatever the line is.
 
-    Numbers that are not finite, and those after the first 16, are left out. So is all that is not
+    Numbers that are not finite, and those after the first 8, are left out. So is all that is not
     a number; `is_mixed` tells that there was something of that kind.
     """
     text = line.strip()
@@ -91,10 +91,10 @@ def _is_metric_name(name: str) -> bool:
 class ProgressCurve:
     """What the lines so far add up to, in bounded space.
 
-    When there are more lines than points, every second point is dropped, and from then on every
-    second line is kept, and so on: the curve always spans the whole training evenly. A step that
-    is not larger than the last one means that the training went back, to a checkpoint perhaps:
-    what it does again takes the place of what it did.
+    When there are more steps than points, every second point is dropped, and from then on every
+    second step is kept, and so on: the curve always spans the whole training evenly. Lines of the
+    same step add up. A step that is smaller than the last one means that the training went back, to
+    a checkpoint perhaps: what it does again takes the place of what it did.
 
     :param points: how many points are kept at most.
     """
@@ -122,10 +122,16 @@ class ProgressCurve:
 
         :param at: Unix time in seconds at which it was written, if that is known.
         """
-        if self.latest is not None and progress.step <= self.latest.step:
+        last, self.latest = self.latest, progress
+        if last is not None and progress.step == last.step:
+            total, metrics = progress.total or last.total, {**last.metrics, **progress.metrics}
+            self.latest = Progress(progress.step, total, metrics)
+            if self._points[-1] is last:
+                self._points[-1] = self.latest
+            return
+        if last is not None and progress.step < last.step:
             self._points = [p for p in self._points if p.step < progress.step]
             self._begun, self._count = None, 0
-        self.latest = progress
         if at is not None:
             self._begun, self._at = self._begun or (progress.step, at), at
         if self._count % self._stride == 0:
@@ -145,13 +151,17 @@ class ProgressCurve:
     @property
     def seconds_left(self) -> float | None:
         """How long the rest takes if it goes on as fast; None while nobody can tell."""
-        if self.latest is None or self.latest.total is None or self._begun is None:
+        if self.latest is None or self.latest.total is None:
+            return None
+        if self.latest.step >= self.latest.total:
+            return 0
+        if self._begun is None:
             return None
         step, at = self._begun
         done, spent = self.latest.step - step, self._at - at
         if done <= 0 or spent <= 0:
             return None
-        return max(self.latest.total - self.latest.step, 0) * spent / done
+        return (self.latest.total - self.latest.step) * spent / done
 
     def describe(self) -> str:
         """Say the latest in words, with the time left."""

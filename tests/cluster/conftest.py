@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -205,12 +206,27 @@ def wait_until_empty(admin: Admin, namespace: str) -> Callable[[], None]:
 
 
 @pytest.fixture(scope="session")
+def gauges() -> Iterator[socket.socket]:
+    """Where Airflow sends the provider's metrics; each datagram is one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as gauges:
+        gauges.bind(("127.0.0.1", 0))
+        gauges.settimeout(10)
+        yield gauges
+
+
+@pytest.fixture(scope="session")
 def running_airflow(
-    tmp_path_factory: pytest.TempPathFactory, digits_image: str
+    tmp_path_factory: pytest.TempPathFactory, digits_image: str, gauges: socket.socket
 ) -> Iterator[Airflow]:
     """One Airflow for all tests."""
-    home = tmp_path_factory.mktemp("airflow")
-    with Airflow(home, environment={"LEARNER_DIGITS_IMAGE": digits_image}) as airflow:
+    environment = {
+        "LEARNER_DIGITS_IMAGE": digits_image,
+        "AIRFLOW__METRICS__STATSD_ON": "True",
+        "AIRFLOW__METRICS__STATSD_INFLUXDB_ENABLED": "True",  # tags stand in the name
+        "AIRFLOW__METRICS__STATSD_PORT": str(gauges.getsockname()[1]),
+        "AIRFLOW__METRICS__METRICS_ALLOW_LIST": "learner_training",
+    }
+    with Airflow(tmp_path_factory.mktemp("airflow"), environment=environment) as airflow:
         yield airflow
 
 
