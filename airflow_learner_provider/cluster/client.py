@@ -279,7 +279,8 @@ async def put_to_rest(api: Api, namespace: str, name: str, *, uid: str, outcome:
 
     :param outcome: what is noted for those who come later, for the pods that tell it go.
     """
-    metadata = {"uid": uid, "annotations": {REPORTED: "true", OUTCOME: outcome}}
+    annotations = {REPORTED: "true", OUTCOME: outcome, PROGRESS: None}  # the outcome has it
+    metadata = {"uid": uid, "annotations": annotations}
     await api.patch(_SET, namespace, name, {"metadata": metadata, "spec": {"replicas": 0}})
 
 

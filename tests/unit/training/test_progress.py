@@ -1,7 +1,9 @@
 """How far a training is, by what its learners print."""
 
 import json
+import re
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_learner_provider.training.progress import Progress, ProgressCurve, parse_progress
+
+DOCS = Path(__file__).parents[3] / "docs" / "progress.md"
 
 LINES: dict[str, tuple[str, Progress | None]] = {
     "all of it": (
@@ -166,3 +170,9 @@ def test_lines_are_folded_to_plain_json() -> None:
 def test_nothing_folds_to_nothing() -> None:
     curve = ProgressCurve.of_lines(["starting", "done"])
     assert (curve.to_json(), curve.to_rows(), curve.points) == (None, [], [])
+
+
+def test_three_lines_of_python_tell_it(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = re.findall("```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    exec(code + "tell(120, 1000, loss=0.31)", {})  # noqa: S102 - our own page
+    assert parse_progress(capsys.readouterr().out) == Progress(120, 1000, {"loss": 0.31})
