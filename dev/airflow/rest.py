@@ -147,8 +147,17 @@ class Run:
 
     def list_tasks(self) -> list[Task]:
         """List its task instances, those of mapped tasks one by one."""
-        found = self.api.request("GET", f"{self.path}/taskInstances", params={"limit": 100})
-        return [Task(self, task["task_id"], task["map_index"]) for task in found["task_instances"]]
+        return [Task(self, task["task_id"], task["map_index"]) for task in self.list_instances()]
+
+    def list_instances(self) -> list[Json]:
+        """List all that the API tells of each of its task instances."""
+        found: list[Json] = []
+        while True:
+            query = {"limit": 100, "offset": len(found), "order_by": "id"}
+            page = self.api.request("GET", f"{self.path}/taskInstances", params=query)
+            found += page["task_instances"]
+            if not page["task_instances"] or len(found) >= page["total_entries"]:
+                return found
 
     def task(self, task_id: str, map_index: int = -1) -> Task:
         """Return a task instance; whether there is one is not asked."""
