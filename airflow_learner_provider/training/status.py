@@ -79,13 +79,13 @@ class Learner:
 
     @property
     def result(self) -> Any:
-        """What the learner wrote to its result file: parsed JSON, or text."""
+        """What the learner wrote to its result file: JSON, or text without its line's end."""
         if self.record is None or not self.succeeded or not self.record.message:
             return None
         try:
             return json.loads(self.record.message)
         except ValueError:
-            return self.record.message
+            return self.record.message.rstrip("\n")  # the wrapper's shell cannot keep it
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from airflow_learner_provider.training.completion import ExitRecord
 from airflow_learner_provider.training.diagnosis import GRACE, Reason
-from airflow_learner_provider.training.status import Phase, compute_status
+from airflow_learner_provider.training.status import Learner, Phase, compute_status
 from tests.unit.training.cluster_json import (
     SILENT,
     Change,
@@ -276,6 +277,15 @@ def test_final_reasons_end_a_training_and_the_others_may_pass() -> None:
     assert by_phase["Pending"] == set(GRACE)
     # The clock and the user speak elsewhere.
     assert by_phase["Failed"] == set(Reason) - set(GRACE) - {Reason.TIMEOUT, Reason.KILLED}
+
+
+@pytest.mark.parametrize(
+    ("message", "result"),
+    [("", None), ('{"a": 1}\n', {"a": 1}), ("two\nlines\n", "two\nlines"), ("good", "good")],
+)
+def test_result_is_the_same_when_a_shell_has_told_it_again(message: str, result: Any) -> None:
+    record = ExitRecord(0, "Completed", message, started=None, finished=None)
+    assert Learner(0, "digits-0", record=record).result == result
 
 
 def test_training_of_no_learners_is_neither_ready_nor_ended() -> None:
