@@ -2,7 +2,7 @@
 
 import re
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from airflow_learner_provider.training.naming import (
@@ -49,6 +49,7 @@ def owner(**changes: object) -> Owner:
 
 
 @given(OWNERS)
+@example(owner(dag_id="d" * 250, task_id="t" * 250))
 def test_name_is_a_dns_label_with_all_that_is_put_behind_it(owner: Owner) -> None:
     name = build_training_name(owner)
     assert DNS_LABEL.fullmatch(name)
