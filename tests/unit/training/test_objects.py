@@ -272,6 +272,8 @@ def test_command_without_a_shell_runs_as_it_is() -> None:
 
 
 def test_shared_memory_is_in_memory_unless_the_user_mounts_something_there() -> None:
+    pod = pod_of(build())
+    assert {"name": "shared-memory", "emptyDir": {"medium": "Memory"}} in pod["volumes"]
     mounted = {"name": "learner", "volumeMounts": [{"name": "mine", "mountPath": "/dev/shm/"}]}
     template = {"spec": {"containers": [mounted], "volumes": [{"name": "mine", "emptyDir": {}}]}}
     pod = pod_of(build(pod_template=template))
