@@ -20,7 +20,12 @@ from airflow_learner_provider.exceptions import (
 )
 from airflow_learner_provider.hooks import DEFAULT_CONN_ID, LearnerHook, read_accounts
 from airflow_learner_provider.reporting import report_progress
-from airflow_learner_provider.triggers import LearnerTrigger, read_event, release_training
+from airflow_learner_provider.triggers import (
+    LearnerTrigger,
+    plan_ending,
+    read_event,
+    release_training,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -204,8 +209,9 @@ class LearnerStatefulSetOperator(BaseOperator):
         """
         request = self.build_request(context)
         if self.deferrable:
+            ending = plan_ending(self)
             self.defer(
-                trigger=LearnerTrigger(request.to_json(), self.kubernetes_conn_id),
+                trigger=LearnerTrigger(request.to_json(), self.kubernetes_conn_id, **ending),
                 method_name="execute_complete",
             )
         self._is_starting = True

@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowSensorTimeout, AirflowSkipException
 
 from airflow_learner_provider.exceptions import InvalidSpecError, LearnerError
 from airflow_learner_provider.hooks import DEFAULT_CONN_ID, LearnerHook
-from airflow_learner_provider.triggers import LearnerStatefulSetTrigger, read_event
+from airflow_learner_provider.triggers import LearnerStatefulSetTrigger, plan_ending, read_event
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -75,6 +75,7 @@ class LearnerStatefulSetSensor(BaseSensorOperator):
                 deadline=started.timestamp() + self.timeout,
                 poke_interval=self.poke_interval,
                 kubernetes_conn_id=self.kubernetes_conn_id,
+                **plan_ending(self),
             ),
             method_name="execute_complete",
         )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import BaseOperator, conf
 from airflow.sdk.exceptions import AirflowFailException
-from airflow.triggers.base import BaseTrigger, TriggerEvent
+from airflow.triggers.base import BaseTrigger, TaskSuccessEvent, TriggerEvent
 
 from airflow_learner_provider.exceptions import (
     InvalidSpecError,
@@ -23,8 +26,111 @@ if TYPE_CHECKING:
     from airflow_learner_provider.training.outcome import Outcome
     from airflow_learner_provider.training.request import TrainingRequest
 
+# From a task's deferral until its worker and the executor's report of it are gone, beside the
+# worker's own interval.
+_REPORT_SECONDS = 2
 
-class LearnerTrigger(BaseTrigger):
+
+class _EndingTrigger(BaseTrigger):
+    """Ends its task as soon as it may.
+
+    :param end_from_trigger: whether a success ends the task here, without a worker.
+    :param do_xcom_push: whether the outcome is pushed then.
+    :param resume_from: Unix time in seconds before which no event sends the task to a worker.
+    """
+
+    def __init__(
+        self, *, end_from_trigger: bool = False, do_xcom_push: bool = True, resume_from: float = 0
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.end_from_trigger = end_from_trigger
+        self.do_xcom_push = do_xcom_push
+        self.resume_from = resume_from
+
+    @property
+    def ending(self) -> dict[str, Any]:
+        """The arguments above, for `serialize`."""
+        names = ("end_from_trigger", "do_xcom_push", "resume_from")
+        return {name: getattr(self, name) for name in names}
+
+    @abstractmethod
+    async def _find_outcome(self) -> tuple[Outcome | None, str]:
+        """Return the outcome, None when the time is up, and what it was to reach."""
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Yield the outcome, {"timeout": True}, or the error that kept it from having one."""
+        try:
+            outcome, target = await self._find_outcome()
+        except Exception as e:
+            if not isinstance(e, LearnerError):
+                self.log.exception("No outcome can be had")
+            event: dict[str, Any] = {"error": type(e).__name__, "message": str(e)}
+        else:
+            if outcome is not None and await self._may_end_here(outcome, target):
+                yield TaskSuccessEvent()
+                return
+            event = {"timeout": True} if outcome is None else {"outcome": outcome}
+        await asyncio.sleep(max(self.resume_from - time.time(), 0))
+        yield TriggerEvent(event)
+
+    async def _may_end_here(self, outcome: Outcome, target: str) -> bool:
+        """Tell whether no worker is needed any more; the outcome is pushed then."""
+        from airflow_learner_provider.training.outcome import find_error
+
+        if not self.end_from_trigger or find_error(outcome, target=target) is not None:
+            return False
+        if self.do_xcom_push:
+            try:
+                await asyncio.to_thread(self._push, outcome)
+            except Exception:
+                self.log.exception("The outcome cannot be pushed here: a worker will do it")
+                return False
+        return True
+
+    def _push(self, outcome: Outcome) -> None:
+        # Not as part of the event: that (seen in 3.3.2) makes a text of it.
+        from airflow.sdk.execution_time.xcom import XCom
+
+        ti: Any = self.task_instance
+        where = {name: getattr(ti, name) for name in ("dag_id", "task_id", "run_id", "map_index")}
+        XCom.set(key=XCom.XCOM_RETURN_KEY, value=outcome, **where)
+
+
+def plan_ending(operator: BaseOperator) -> dict[str, Any]:
+    """Decide, in the worker, how the trigger of a task ends it; see `docs/performance.md`.
+
+    A success ends the task in the triggerer where a worker would have nothing more to do.
+
+    :return: the arguments of the trigger that are about this.
+    """
+    # Airflow (seen in 3.3.2) fails a task that is queued again before the executor has reported
+    # that the worker which deferred it is gone. The worker notices its end after this interval.
+    seconds = conf.getint("workers", "min_heartbeat_interval", fallback=5) + _REPORT_SECONDS
+    return {
+        "end_from_trigger": not _is_worker_needed(operator),
+        "do_xcom_push": operator.do_xcom_push,
+        "resume_from": time.time() + seconds,
+    }
+
+
+def _is_worker_needed(operator: BaseOperator) -> bool:
+    """Tell whether Airflow does something in a worker when a task of this operator succeeds."""
+    from airflow.sdk.listener import get_listener_manager
+
+    home = type(operator).__module__
+    return (
+        bool(operator.outlets)  # asset events
+        or bool(operator.on_success_callback)
+        or operator._post_execute_hook is not None  # noqa: SLF001 - where Airflow keeps it
+        or operator.map_index_template is not None  # rendered again with what the task found
+        or operator.multiple_outputs  # one XCom for each key
+        or any(True for _ in operator.iter_mapped_dependants())  # need the XCom's length
+        or get_listener_manager().has_listeners  # OpenLineage, for instance
+        or home.partition(".")[0] != __name__.partition(".")[0]  # a subclass may do anything
+    )
+
+
+class LearnerTrigger(_EndingTrigger):
     """Runs a training from created to ended.
 
     A triggerer that restarts runs this again, and it adopts what is there. Only `on_kill` deletes;
@@ -32,42 +138,33 @@ class LearnerTrigger(BaseTrigger):
 
     :param training: what is run, as plain JSON; see `training.request.TrainingRequest`.
     :param kubernetes_conn_id: id of the connection; credentials are read where this runs.
+    :param ending: how it ends its task, as `plan_ending` says.
     """
 
-    def __init__(self, training: dict[str, Any], kubernetes_conn_id: str) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+    def __init__(self, training: dict[str, Any], kubernetes_conn_id: str, **ending: Any) -> None:
+        super().__init__(**ending)
         self.training = training
         self.kubernetes_conn_id = kubernetes_conn_id
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class and its arguments."""
         arguments = {"training": self.training, "kubernetes_conn_id": self.kubernetes_conn_id}
-        return f"{type(self).__module__}.{type(self).__qualname__}", arguments
+        return f"{type(self).__module__}.{type(self).__qualname__}", arguments | self.ending
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Run the training and yield its outcome, or the error that kept it from having one."""
-        try:
-            await asyncio.to_thread(_import_cluster)
-            from airflow_learner_provider.cluster.connection import connect
-            from airflow_learner_provider.cluster.follow import run_training
+    async def _find_outcome(self) -> tuple[Outcome | None, str]:
+        await asyncio.to_thread(_import_cluster)
+        from airflow_learner_provider.cluster.connection import connect
+        from airflow_learner_provider.cluster.follow import run_training
 
-            training = _parse(self.training)
-            accounts = await aread_accounts(training.spec.connection_ids)
-            read_settings = LearnerHook(self.kubernetes_conn_id).aget_conn
-            async with connect(await read_settings(), read_settings) as connection:
-                outcome = await run_training(
-                    connection,
-                    training,
-                    self.log,
-                    accounts=accounts,
-                    report=partial(report_progress, training.owner),
-                )
-        except Exception as e:
-            if not isinstance(e, LearnerError):
-                self.log.exception("The training could not be run")
-            yield TriggerEvent({"error": type(e).__name__, "message": str(e)})
-        else:
-            yield TriggerEvent({"outcome": outcome})
+        training = _parse(self.training)
+        accounts = await aread_accounts(training.spec.connection_ids)
+        read_settings = LearnerHook(self.kubernetes_conn_id).aget_conn
+        async with connect(await read_settings(), read_settings) as connection:
+            report = partial(report_progress, training.owner)
+            outcome = await run_training(
+                connection, training, self.log, accounts=accounts, report=report
+            )
+        return outcome, training.spec.wait_until
 
     async def on_kill(self) -> None:
         """Delete the training: a user marked the task failed or successful, or cleared it."""
@@ -145,7 +242,7 @@ def _parse(training: dict[str, Any]) -> TrainingRequest:
     return TrainingRequest.from_json(training)
 
 
-class LearnerStatefulSetTrigger(BaseTrigger):
+class LearnerStatefulSetTrigger(_EndingTrigger):
     """Waits for a training that another task made.
 
     :param name: name of the StatefulSet.
@@ -154,6 +251,7 @@ class LearnerStatefulSetTrigger(BaseTrigger):
     :param deadline: Unix time in seconds at which the wait is over.
     :param poke_interval: seconds between looks at a StatefulSet that cannot be watched.
     :param kubernetes_conn_id: id of the connection.
+    :param ending: how it ends its task, as `plan_ending` says.
     """
 
     def __init__(
@@ -165,8 +263,9 @@ class LearnerStatefulSetTrigger(BaseTrigger):
         deadline: float,
         poke_interval: float,
         kubernetes_conn_id: str,
+        **ending: Any,
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__(**ending)
         self.name = name
         self.namespace = namespace
         self.target = target
@@ -178,28 +277,21 @@ class LearnerStatefulSetTrigger(BaseTrigger):
         """Return the class and its arguments."""
         names = ("name", "namespace", "target", "deadline", "poke_interval", "kubernetes_conn_id")
         arguments = {name: getattr(self, name) for name in names}
-        return f"{type(self).__module__}.{type(self).__qualname__}", arguments
+        return f"{type(self).__module__}.{type(self).__qualname__}", arguments | self.ending
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield the outcome, {"timeout": True}, or the error that ended the wait."""
-        try:
-            await asyncio.to_thread(_import_cluster)
-            from airflow_learner_provider.cluster.connection import connect
-            from airflow_learner_provider.cluster.wait import wait_for_training
+    async def _find_outcome(self) -> tuple[Outcome | None, str]:
+        await asyncio.to_thread(_import_cluster)
+        from airflow_learner_provider.cluster.connection import connect
+        from airflow_learner_provider.cluster.wait import wait_for_training
 
-            read_settings = LearnerHook(self.kubernetes_conn_id).aget_conn
-            async with connect(await read_settings(), read_settings) as connection:
-                outcome = await wait_for_training(
-                    connection,
-                    self.name,
-                    self.namespace,
-                    target=self.target,
-                    deadline=self.deadline,
-                    poke_interval=self.poke_interval,
-                )
-        except Exception as e:
-            if not isinstance(e, LearnerError):
-                self.log.exception("The training cannot be waited for")
-            yield TriggerEvent({"error": type(e).__name__, "message": str(e)})
-        else:
-            yield TriggerEvent({"timeout": True} if outcome is None else {"outcome": outcome})
+        read_settings = LearnerHook(self.kubernetes_conn_id).aget_conn
+        async with connect(await read_settings(), read_settings) as connection:
+            outcome = await wait_for_training(
+                connection,
+                self.name,
+                self.namespace,
+                target=self.target,
+                deadline=self.deadline,
+                poke_interval=self.poke_interval,
+            )
+        return outcome, self.target
