@@ -52,6 +52,7 @@ _SPEC_FIELDS = (
     "env",
     "training_data",
     "results",
+    "artifacts",
     "name",
     "namespace",
     "labels",
@@ -93,6 +94,8 @@ class LearnerStatefulSetOperator(BaseOperator):
     :param env: environment variables; numbers and truth values become texts.
     :param training_data: store with the training data: type, mount_path and what the type needs.
     :param results: store for the results.
+    :param artifacts: files of the results, names or patterns such as "model-*.npz" in RESULT_DIR:
+        each has size and checksum in the outcome, and is an event of the asset of its URI.
     :param name: name of the StatefulSet, at most 52 characters; made from the task by default.
     :param namespace: where it runs; by default the connection's, then the context's or the pod's.
     :param kubernetes_conn_id: connection of type `kubernetes`.
@@ -142,6 +145,7 @@ class LearnerStatefulSetOperator(BaseOperator):
         env: Mapping[str, Any] | None = None,
         training_data: Mapping[str, Any] | None = None,
         results: Mapping[str, Any] | None = None,
+        artifacts: Sequence[str] = (),
         name: str | None = None,
         namespace: str | None = None,
         kubernetes_conn_id: str = DEFAULT_CONN_ID,
@@ -179,6 +183,7 @@ class LearnerStatefulSetOperator(BaseOperator):
         self.env = env
         self.training_data = training_data
         self.results = results
+        self.artifacts = artifacts
         self.name = name
         self.namespace = namespace
         self.kubernetes_conn_id = kubernetes_conn_id
@@ -314,10 +319,12 @@ class LearnerStatefulSetOperator(BaseOperator):
         return TrainingRequest(spec, owner, deadline, __version__)
 
     def _conclude(self, context: Context, outcome: Outcome) -> Outcome:
+        from airflow_learner_provider.assets import add_artifact_events
         from airflow_learner_provider.training.outcome import find_error
 
         error = find_error(outcome, target=self.wait_until)
         if error is None:
+            add_artifact_events(context, self.outlets, outcome)
             return outcome
         context["ti"].xcom_push(key="outcome", value=outcome)
         raise error

@@ -119,7 +119,7 @@ def _is_worker_needed(operator: BaseOperator) -> bool:
 
     home = type(operator).__module__
     return (
-        bool(operator.outlets)  # asset events
+        bool(operator.outlets or getattr(operator, "artifacts", None))  # asset events
         or bool(operator.on_success_callback)
         or operator._post_execute_hook is not None  # noqa: SLF001 - where Airflow keeps it
         or operator.map_index_template is not None  # rendered again with what the task found

@@ -29,6 +29,7 @@ from airflow_learner_provider.cluster.task_log import Log
 from airflow_learner_provider.cluster.watch import Subscription, Watch
 from airflow_learner_provider.exceptions import LearnerError
 from airflow_learner_provider.training.accounts import NO_ACCOUNTS, Accounts
+from airflow_learner_provider.training.artifacts import read_results_uri
 from airflow_learner_provider.training.diagnosis import Reason, Trouble
 from airflow_learner_provider.training.limits import (
     Limits,
@@ -171,6 +172,9 @@ class _Run:
         if outcome["phase"] in {Phase.SUCCEEDED, Phase.FAILED}:
             await self._show_log_end(trouble)
             self._log.info("\n".join(["Learners:", *build_table(outcome["learners"])]))
+            for row in outcome["artifacts"]:
+                told = row["uri"], row["size"], row["sha256"]
+                self._log.info("Artifact %s: %d bytes, sha256 %s", *told)
             await self._let_go(outcome)
         else:
             await self._hand_over()
@@ -326,6 +330,7 @@ class _Run:
             trouble=trouble,
             restarts=[*map(dict, self._restarts)],
             curve=self._progress.curve,
+            results_uri=read_results_uri(self._objects.stateful_set),
         )
 
     async def _hand_over(self) -> None:

@@ -7,6 +7,7 @@ import time
 from airflow_learner_provider.cluster.api import Api
 from airflow_learner_provider.cluster.connection import Connection
 from airflow_learner_provider.exceptions import ApiError, LearnerError
+from airflow_learner_provider.training.artifacts import read_results_uri
 from airflow_learner_provider.training.diagnosis import (
     GRACE,
     Trouble,
@@ -113,7 +114,14 @@ def judge(observation: Observation, namespace: str, *, target: str) -> Outcome |
         over = status.phase is Phase.SUCCEEDED or (target == "ready" and status.ready)
         if not over or learners == 0:
             return None
-    return build_outcome(observation, status, namespace=namespace, gpus=0, trouble=trouble)
+    return build_outcome(
+        observation,
+        status,
+        namespace=namespace,
+        gpus=0,
+        trouble=trouble,
+        results_uri=read_results_uri(observation.stateful_set),
+    )
 
 
 def _find_final(observation: Observation, status: Status) -> Trouble | None:

@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_learner_provider.training.artifacts import LIST_ARTIFACTS, Listing, split_message
 from airflow_learner_provider.training.checkpoints import FIND_CHECKPOINT
 
 CONTAINER = "learner"
@@ -56,6 +57,7 @@ for dir in "$RESULT_DIR" "$CHECKPOINT_DIR"; do
   [ -z "$dir" ] || [ -d "$dir" ] || mkdir -p "$dir"
 done
 """
+    + LIST_ARTIFACTS
     + FIND_CHECKPOINT
     + r"""
 resolves() {
@@ -92,6 +94,9 @@ trap 'kill -TERM -- "-$child"; stopped=1' TERM INT
   fi
 } 2> /dev/null
 echo "$code" > "$state.ended"
+if [ "$code" -eq 0 ] && [ -n "$LEARNER_ARTIFACTS" ]; then
+  list_artifacts > "$state.artifacts"
+fi
 if [ -n "$RESULT_BUCKET_URL" ]; then # the container `upload` copies the results to it
   trap '' TERM INT
   until [ -r /job/upload.exit ]; do sleep 0.2; done
@@ -101,6 +106,7 @@ if [ -n "$RESULT_BUCKET_URL" ]; then # the container `upload` copies the results
     printf '%s' "$(< /job/upload.error)" > "$LEARNER_RESULT_FILE"
   fi
 fi
+[ "$code" -ne 0 ] || [ ! -r "$state.artifacts" ] || tell_artifacts
 echo "$code" > "$state.exit"
 printf '%s' "$(< "$LEARNER_RESULT_FILE")" > "$state.result"
 exit "$code"
@@ -119,6 +125,7 @@ class ExitRecord:
     :param exit_code: 0 to 255.
     :param reason: the runtime's own word: "Completed", "Error", "OOMKilled", "StartError" ...
     :param message: what the learner wrote to its result file, or the last of its log on failure.
+    :param listing: what it told of the artifacts, when there are to be some.
     :param started: RFC 3339 time.
     :param finished: RFC 3339 time.
     :param held: whether the container was started again afterwards, so the pod lived on.
@@ -133,6 +140,7 @@ class ExitRecord:
     finished: str | None
     held: bool = False
     cut_short: bool = False
+    listing: Listing | None = None
 
 
 def escape_expansion(text: str) -> str:
@@ -157,13 +165,15 @@ def parse_exit_record(container_status: Mapping[str, Any]) -> ExitRecord | None:
     for start, end in ends.items():
         # What could not be started counted no start.
         if end and (start % 2 == 1 or end.get("reason") in START_ERRORS):
+            message, listing = split_message(end.get("message", ""))
             return ExitRecord(
                 exit_code=end["exitCode"],
                 reason=end.get("reason", ""),
-                message=end.get("message", ""),
+                message=message,
                 started=_known_time(end.get("startedAt")),
                 finished=_known_time(end.get("finishedAt")),
                 held=start > 1 or newest > start,
+                listing=listing,
             )
     return None
 

@@ -50,6 +50,7 @@ class Reason(StrEnum):
     NOT_READY = "NotReady"
     DELETED = "Deleted"
     SCALED = "Scaled"
+    ARTIFACTS = "ArtifactsMissing"
     TIMEOUT = "ExecutionTimeout"
     KILLED = "Killed"
 

@@ -39,6 +39,7 @@ LEARNERS = PREFIX + "learners"
 RESTARTS = PREFIX + "restarts"
 LOG_POSITIONS = PREFIX + "log-positions"
 PROGRESS = PREFIX + "progress"
+RESULTS_URI = PREFIX + "results-uri"
 
 # Every object of ours, whoever's training it belongs to.
 MANAGED_SELECTOR = f"{MANAGED_BY}={MANAGER}"

@@ -40,6 +40,7 @@ from airflow_learner_provider.training.accounts import (
     build_secrets,
     name_secrets,
 )
+from airflow_learner_provider.training.artifacts import PATTERNS, build_results_uri
 from airflow_learner_provider.training.completion import (
     CONTAINER,
     HOLDER,
@@ -59,6 +60,7 @@ from airflow_learner_provider.training.naming import (
     DATA_VOLUME,
     JOB_VOLUME,
     LEARNERS,
+    RESULTS_URI,
     RESULTS_VOLUME,
     SSH_SECRET,
     Owner,
@@ -173,7 +175,9 @@ def build_objects(
         labels,
         dict(spec.node_selector),
         spec.image_pull_secret,
-        init_containers=build_download(spec, checkpoints=_find_checkpoints(spec, container)),
+        init_containers=build_download(
+            spec, checkpoints=_place_in_results(spec, container, "CHECKPOINT_DIR")
+        ),
     )
     stateful_set = create_stateful_set_spec_for_learner(
         name,
@@ -185,7 +189,8 @@ def build_objects(
         namespace=namespace,
         labels=labels,
         annotations=build_annotations(owner, spec_hash=spec_hash, version=version)
-        | {LEARNERS: str(spec.learners)},
+        | {LEARNERS: str(spec.learners)}
+        | _annotate_results(spec, container, namespace),
     )
     service = create_service_spec(
         name,
@@ -237,24 +242,35 @@ def _build_env(spec: TrainingSpec, group: Group, *, checkpoints: str) -> list[V1
             env_var.value = f"{env_var.value}/{checkpoints}"
         env_var.value = _relocate(env_var.value, spec)
     known = {env_var.name for env_var in seeded}
+    patterns = ["\n".join(spec.artifacts)]
     return [
         *seeded,
         build_ordinal_env(ORDINAL),
         V1EnvVar(name="FIRST_LEARNER", value=group.addresses[0]),
         V1EnvVar(name="LEARNER_RESULT_FILE", value=RESULT_FILE),
         V1EnvVar(name="RESULT_BUCKET_URL", value=escape_expansion(bucket_url(spec.results))),
+        *(V1EnvVar(name=PATTERNS, value=escape_expansion(text)) for text in patterns if text),
         *build_launcher_env(spec.launcher, group),
         *(env_var for env_var in user if env_var.name not in known),
     ]
 
 
-def _find_checkpoints(spec: TrainingSpec, learner: V1Container) -> str:
-    """Where in the results' store a learner's checkpoints are."""
-    folders = [env_var.value for env_var in learner.env or () if env_var.name == "CHECKPOINT_DIR"]
+def _place_in_results(spec: TrainingSpec, learner: V1Container, variable: str) -> str:
+    """Where in the results' store the directory is that a learner's variable names."""
+    folders = [env_var.value for env_var in learner.env or () if env_var.name == variable]
     if spec.results is None or not folders or folders[0] is None:
         return ""
     mount_path = spec.results.mount_path or RESULTS_ROOT
-    return folders[0].removeprefix(mount_path.rstrip("/")).lstrip("/")
+    return folders[0].removeprefix(mount_path.rstrip("/")).strip("/")
+
+
+def _annotate_results(spec: TrainingSpec, learner: V1Container, namespace: str) -> dict[str, str]:
+    """Say on the StatefulSet where the artifacts are, for whoever waits for the training."""
+    if spec.results is None or not spec.artifacts:
+        return {}
+    path = _place_in_results(spec, learner, "RESULT_DIR")
+    uri = build_results_uri(spec.results.model_dump(), namespace=namespace, path=path)
+    return {RESULTS_URI: uri}
 
 
 def _as_text(command: str | list[str]) -> str:

@@ -20,6 +20,8 @@ from airflow_learner_provider.exceptions import (
     TrainingRemovedError,
     TrainingTimeoutError,
 )
+from airflow_learner_provider.training.artifacts import merge_artifacts
+from airflow_learner_provider.training.completion import ExitRecord
 from airflow_learner_provider.training.diagnosis import (
     Reason,
     Trouble,
@@ -66,6 +68,8 @@ REMEDIES: dict[Reason, str] = {
     Reason.NOT_READY: "Check the readiness probe, or raise ready_timeout=.",
     Reason.DELETED: "Somebody deleted it; clear the task to run it again.",
     Reason.SCALED: "Somebody scaled it; clear the task to run it again.",
+    Reason.ARTIFACTS: "Correct artifacts=: a name or pattern for each file or kind of files in "
+    "RESULT_DIR, and not for many of them.",
     Reason.TIMEOUT: "Raise execution_timeout=.",
     Reason.KILLED: "Clear the task to run it again.",
 }
@@ -95,6 +99,7 @@ ERRORS: dict[Reason, type[TrainingFailedError]] = {
     Reason.NOT_READY: TrainingNotReadyError,
     Reason.DELETED: TrainingRemovedError,
     Reason.SCALED: TrainingRemovedError,
+    Reason.ARTIFACTS: LearnerExitError,
     Reason.TIMEOUT: TrainingTimeoutError,
     Reason.KILLED: TrainingKilledError,
 }
@@ -114,6 +119,7 @@ class Outcome(TypedDict):
     `result` is what the first learner that wrote a result wrote; each row of `learners` has its
     own. `reason` and `message` are empty unless the training failed. `progress` is what the first
     learner said last of it, and `curve` has at most 100 of its steps with their metrics.
+    `artifacts` has the name, size (bytes), sha256 and uri of each file that the task named.
     """
 
     name: str
@@ -128,6 +134,7 @@ class Outcome(TypedDict):
     restarts: list[dict[str, Any]]
     progress: dict[str, Any] | None
     curve: list[dict[str, float]]
+    artifacts: list[dict[str, Any]]
 
 
 def build_outcome(
@@ -139,6 +146,7 @@ def build_outcome(
     trouble: Trouble | None = None,
     restarts: Sequence[dict[str, Any]] = (),
     curve: ProgressCurve | None = None,
+    results_uri: str = "",
 ) -> Outcome:
     """Build the outcome from the last status.
 
@@ -146,8 +154,10 @@ def build_outcome(
     :param trouble: why the training failed, if it did.
     :param restarts: why the group of learners was started again, each time.
     :param curve: how far it came, by what the first learner printed.
+    :param results_uri: where the artifacts are.
     """
     rows = [_build_row(row) for row in status.learners]
+    ended = sorted((row.record for row in status.learners if row.record), key=_finished)
     results = [row.result for row in status.learners if row.result is not None]
     return Outcome(
         name=observation.name,
@@ -162,6 +172,9 @@ def build_outcome(
         restarts=list(restarts),
         progress=curve.to_json() if curve else None,
         curve=curve.to_rows() if curve else [],
+        artifacts=merge_artifacts(
+            (record.listing for record in ended if record.listing), results_uri=results_uri
+        ),
     )
 
 
@@ -255,6 +268,10 @@ def _cell(row: dict[str, Any], column: str) -> str:
     if column == "reason" and row["collateral"]:
         return f"{value} (collateral)"
     return str(value)
+
+
+def _finished(record: ExitRecord) -> str:
+    return record.finished or ""
 
 
 def _build_row(row: Learner) -> dict[str, Any]:

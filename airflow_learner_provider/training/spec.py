@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -26,27 +23,22 @@ from pydantic import (
 
 from airflow_learner_provider.exceptions import InvalidSpecError
 from airflow_learner_provider.training.diagnosis import Reason
-from airflow_learner_provider.training.naming import MAX_NAME_LENGTH
 from airflow_learner_provider.training.rendering import find_none
-
-# https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
-_QUANTITY = re.compile(r"(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i)?")
-# RFC 1035 label for names (a Service may not begin with a digit), RFC 1123 label for namespaces.
-_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-# https://kubernetes.io/docs/tasks/administer-cluster/extended-resource-node/
-_EXTENDED_RESOURCE = re.compile(
-    r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?/[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?"
+from airflow_learner_provider.training.values import (
+    ENV_NAME,
+    AbsolutePath,
+    ArtifactPattern,
+    Bucket,
+    Count,
+    ExtendedResource,
+    ImageName,
+    Labels,
+    Megabytes,
+    Namespace,
+    Quantity,
+    Text,
+    TrainingName,
 )
-# https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html, and older names.
-_BUCKET = re.compile(r"[A-Za-z0-9][-._A-Za-z0-9]*")
-_IMAGE = re.compile(r"\S+")
-# https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
-_LABEL_VALUE = re.compile(r"([a-zA-Z0-9]([-_.a-zA-Z0-9]{0,61}[a-zA-Z0-9])?)?")
-_LABEL_KEY = re.compile(
-    r"([a-z0-9][-.a-z0-9]{0,252}/)?[a-zA-Z0-9]([-_.a-zA-Z0-9]{0,61}[a-zA-Z0-9])?"
-)
-_ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 
 # Where the seed mounts the stores, and what a pod keeps to itself.
 DATA_ROOT = "/mnt/data"
@@ -56,7 +48,7 @@ JOB_ROOT = "/job"
 SET_BY_PROVIDER = frozenset(
     {"TRAINING_ID", "LEARNER_ID", "NUM_LEARNERS", "LEARNER_NAME_PREFIX", "LEARNER_RESULT_FILE"}
     | {"TRAINING_COMMAND", "JOB_STATE_DIR", "DOWNWARD_API_POD_NAME", "DOWNWARD_API_POD_NAMESPACE"}
-    | {"RESULT_BUCKET_URL", "LAUNCH_COMMAND"}
+    | {"RESULT_BUCKET_URL", "LAUNCH_COMMAND", "LEARNER_ARTIFACTS"}
 )
 
 # The training is gone, or somebody wants it to end.
@@ -79,103 +71,6 @@ class OnFinish(StrEnum):
     DELETE_ON_SUCCESS = "delete_on_success"
 
 
-def _scalar_to_text(value: object) -> object:
-    # Jinja and UI forms give numbers where the API wants text, and text where a person means a
-    # number; Kubernetes refuses a number as the value of an environment variable.
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return str(value)
-    return value
-
-
-def _no_boolean(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError("should be a whole number, not a boolean")  # noqa: TRY004 - for pydantic
-    return value
-
-
-def _image(value: str) -> str:
-    if not _IMAGE.fullmatch(value):
-        raise ValueError("should be the name of an image, without spaces")
-    return value
-
-
-def _labels(labels: dict[str, str]) -> dict[str, str]:
-    for key, value in labels.items():
-        if not _LABEL_KEY.fullmatch(key):
-            raise ValueError(f"{key!r} is not a valid key of a label")
-        if not _LABEL_VALUE.fullmatch(value):
-            raise ValueError(
-                f"{key}: should have at most 63 letters, digits, '-', '_' and '.', "
-                "with a letter or digit at both ends"
-            )
-    return labels
-
-
-def _quantity(value: str) -> str:
-    if not _QUANTITY.fullmatch(value):
-        raise ValueError('should be a Kubernetes quantity such as "500m", "2" or "4Gi"')
-    return value
-
-
-def _positive_quantity(value: str) -> str:
-    if not re.search("[1-9]", re.split("[eE]", _quantity(value))[0]):
-        raise ValueError("should be more than 0")
-    return value
-
-
-def _extended_resource(value: str) -> str:
-    if not _EXTENDED_RESOURCE.fullmatch(value):
-        raise ValueError('should be a resource name with its domain, such as "amd.com/gpu"')
-    return value
-
-
-def _namespace(value: str) -> str:
-    if len(value) > 63 or not _NAMESPACE.fullmatch(value):
-        raise ValueError("should be a DNS label: at most 63 lower-case letters, digits and '-'")
-    return value
-
-
-def _training_name(value: str) -> str:
-    if len(value) > MAX_NAME_LENGTH:
-        raise ValueError(
-            f"should have at most {MAX_NAME_LENGTH} characters; Kubernetes cannot create the pods "
-            f"of a StatefulSet with a longer name, and this one has {len(value)}"
-        )
-    if not _NAME.fullmatch(value):
-        raise ValueError(
-            "should be a DNS label: lower-case letters, digits and '-', beginning with a letter"
-        )
-    return value
-
-
-def _absolute_path(value: str) -> str:
-    if not value.startswith("/") or ".." in value.split("/"):
-        raise ValueError("should be an absolute path without '..'")
-    return value
-
-
-def _bucket(value: str) -> str:
-    if not _BUCKET.fullmatch(value):
-        raise ValueError("should be the name of a bucket; a path in it is given as sub_path")
-    return value
-
-
-def _whole_number(value: str) -> str:
-    if not value.isdecimal():
-        raise ValueError("should be a whole number of MB")
-    return value
-
-
-Count = Annotated[int, BeforeValidator(_no_boolean)]
-ImageName = Annotated[str, AfterValidator(_image)]
-Text = Annotated[str, BeforeValidator(_scalar_to_text)]
-Quantity = Annotated[Text, AfterValidator(_positive_quantity)]
-Labels = Annotated[dict[str, Text], AfterValidator(_labels)]
-AbsolutePath = Annotated[str, AfterValidator(_absolute_path)]
-
-
 class _Frozen(BaseModel):
     # The input may hold secrets, so it is never echoed in an error.
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -193,14 +88,14 @@ class Store(_Frozen):
     sub_path: str = ""
     host_path: AbsolutePath | None = None
     claim: str | None = None
-    bucket: Annotated[str, AfterValidator(_bucket)] | None = None
+    bucket: Bucket | None = None
     endpoint: str | None = None
     region: str | None = None
     secret: str | None = None
     conn_id: str | None = None
     csi_driver: str | None = None
     cache_size: Text | None = None
-    disk_free: Annotated[Text, AfterValidator(_whole_number)] | None = None
+    disk_free: Megabytes | None = None
 
     @field_validator("sub_path")
     @classmethod
@@ -250,12 +145,13 @@ class TrainingSpec(_Frozen):
     cpus: Quantity = "1"
     memory: Quantity = "1Gi"
     gpus: Count = Field(default=0, ge=0)
-    gpu_resource: Annotated[str, AfterValidator(_extended_resource)] | None = None
+    gpu_resource: ExtendedResource | None = None
     env: dict[str, Text] = Field(default_factory=dict)
     training_data: Store | None = None
     results: Store | None = None
-    name: Annotated[str, AfterValidator(_training_name)] | None = None
-    namespace: Annotated[str, AfterValidator(_namespace)] | None = None
+    artifacts: list[ArtifactPattern] = Field(default_factory=list)
+    name: TrainingName | None = None
+    namespace: Namespace | None = None
     labels: Labels = Field(default_factory=dict)
     node_selector: Labels = Field(default_factory=dict)
     image_pull_secret: str = ""
@@ -277,7 +173,7 @@ class TrainingSpec(_Frozen):
     @classmethod
     def _names_are_free(cls, env: dict[str, str]) -> dict[str, str]:
         for name in env:
-            if not _ENV_NAME.fullmatch(name):
+            if not ENV_NAME.fullmatch(name):
                 raise ValueError(f"{name!r} is not a valid name of an environment variable")
             if name in SET_BY_PROVIDER:
                 raise ValueError(f"{name} is set by the provider; choose another name")
@@ -330,6 +226,18 @@ class TrainingSpec(_Frozen):
             raise ValueError(
                 "results: nobody waits for the copy to an s3_datastore when command is a list; "
                 "give it as one text"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _can_tell_its_artifacts(self) -> Self:
+        if self.artifacts and self.results is None:
+            raise ValueError("artifacts: they are files in the results' store; name it in results")
+        if self.artifacts and "RESULT_DIR" in self.env:
+            raise ValueError("env: RESULT_DIR is set by the provider when there are artifacts")
+        if self.artifacts and not isinstance(self.command, str):
+            raise ValueError(
+                "artifacts: nobody lists them when command is a list; give it as one text"
             )
         return self
 

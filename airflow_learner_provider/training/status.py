@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from airflow_learner_provider.training.artifacts import explain_missing
 from airflow_learner_provider.training.completion import ExitRecord
 from airflow_learner_provider.training.diagnosis import (
     GRACE,
@@ -108,6 +109,11 @@ def compute_status(observation: Observation, *, learners: int) -> Status:
     if not rows or (stateful_set is None and not observation.was_seen):
         return Status(Phase.PENDING, rows)
     if all(row.succeeded for row in rows):
+        missing = explain_missing(
+            row.record.listing for row in rows if row.record and row.record.listing
+        )
+        if missing is not None:
+            return Status(Phase.FAILED, rows, trouble=Trouble(Reason.ARTIFACTS, missing))
         return Status(Phase.SUCCEEDED, rows, ready=True)
     root = find_root_cause(rows)
     trouble = root.trouble if root is not None else None

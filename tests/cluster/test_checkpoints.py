@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,8 +36,12 @@ for step in $(seq $((${RESUME_STEP:-0} + 1)) 6); do
     exit 1
   fi
 done
+echo model > "$RESULT_DIR/model"
 echo "{\"resumed_from\": ${RESUME_STEP:-0}}" > "$LEARNER_RESULT_FILE"
 """
+
+SHA256_OF_NOTHING = hashlib.sha256(b"").hexdigest()
+SHA256_OF_MODEL = hashlib.sha256(b"model\n").hexdigest()
 
 
 @pytest.fixture
@@ -75,7 +80,11 @@ async def test_a_restart_of_the_group_goes_on_from_the_last_whole_checkpoint(
 def test_a_retry_of_the_task_says_in_log_and_xcom_where_it_went_on(
     airflow: AirflowUnderTest, store: dict[str, str], wait_until_empty: Callable[[], None]
 ) -> None:
+    results = f"file://{store['host_path']}/steps"
+    declared = f"{results}/model"
     run = airflow.run(f"""
+        from airflow.sdk import Asset, AssetAlias
+
         with DAG(DAG_ID, schedule=None):
             LearnerStatefulSetOperator(
                 task_id="train",
@@ -86,6 +95,9 @@ def test_a_retry_of_the_task_says_in_log_and_xcom_where_it_went_on(
                 memory="64Mi",
                 namespace=NAMESPACE,
                 results={store!r},
+                name="steps",
+                artifacts=["model", "fail*"],
+                outlets=[Asset({declared!r}), AssetAlias(DAG_ID)],
                 deferrable=True,
                 retries=1,
                 retry_delay=0,
@@ -97,6 +109,17 @@ def test_a_retry_of_the_task_says_in_log_and_xcom_where_it_went_on(
     log = task.read_log(2)
     assert any("[0] learner: resuming from step 3 " in line for line in log)
     assert [line for line in log if "[0] step " in line] == [f"[0] step {n}" for n in (4, 5, 6)]
+    assert task.read_xcom()["artifacts"] == [
+        {"name": "failed", "size": 0, "sha256": SHA256_OF_NOTHING, "uri": f"{results}/failed"},
+        {"name": "model", "size": 6, "sha256": SHA256_OF_MODEL, "uri": declared},
+    ]
+    events = {
+        event["uri"]: event["extra"]["sha256"] for event in airflow.api.list_asset_events(run)
+    }
+    assert events == {
+        f"{results}/failed": SHA256_OF_NOTHING,  # by the alias
+        declared: SHA256_OF_MODEL,
+    }
     wait_until_empty()
 
 

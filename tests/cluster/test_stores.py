@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ from dev.services import S3
 from tests.cluster.core import Core, meanwhile, new_owner, until
 
 # Copies what it reads, and says where.
+DIGITS = {"size": 11, "sha256": hashlib.sha256(b"0123456789\n").hexdigest()}
 COPY = 'cat "$DATA_DIR/digits"; mkdir -p "$RESULT_DIR"; cp "$DATA_DIR/digits" "$RESULT_DIR/model"'
 
 
@@ -103,7 +105,7 @@ async def test_a_folder_of_the_node_and_a_claim_are_mounted_with_their_sub_paths
 ) -> None:
     (tmp_path / "sets").mkdir()
     (tmp_path / "sets/digits").write_text("0123456789\n")
-    outcome = await core.run(
+    mounts = core.request(
         command=f'{COPY}-"$LEARNER_ID"',
         name="mounts",
         training_data={"type": "host_mount", "host_path": str(tmp_path), "sub_path": "sets"},
@@ -113,11 +115,23 @@ async def test_a_folder_of_the_node_and_a_claim_are_mounted_with_their_sub_paths
             "sub_path": "runs",
             "mount_path": "/out",
         },
+        artifacts=["model-*"],
     )
+    folder = {"type": "host_mount", "host_path": str(tmp_path / "empty")}
+    nothing = core.request(
+        learners=1, command="true", owner=new_owner(), results=folder, artifacts=["mod*"]
+    )
+    outcome, failed = await asyncio.gather(core.run(mounts), core.run(nothing))
+    assert failed["reason"] == "ArtifactsMissing"
+    assert "the results have no file 'mod*', which artifacts= names" in failed["message"]
     assert outcome["phase"] == "Succeeded"
     assert "[1] 0123456789" in core.log.lines
     for learner in (1, 2):  # the claim's folder is there when the training is gone
         assert (claim / f"runs/mounts/model-{learner}").read_text() == "0123456789\n"
+    at = f"pvc://{core.namespace}/experiments/runs/mounts"
+    assert outcome["artifacts"] == [
+        DIGITS | {"name": f"model-{learner}", "uri": f"{at}/model-{learner}"} for learner in (1, 2)
+    ]
 
 
 @pytest.mark.usefixtures("driver")
@@ -137,9 +151,11 @@ async def test_the_drivers_volume_gets_the_seeds_options_and_the_keys(
         name="cos",
         training_data=store | {"bucket": "in", "cache_size": 2},
         results=store | {"bucket": "out"},
+        artifacts=["model"],
     )
     assert outcome["phase"] == "Succeeded"
     assert (tmp_path / "out/cos/model").read_text() == "0123456789\n"
+    assert outcome["artifacts"] == [DIGITS | {"name": "model", "uri": "s3://out/cos/model"}]
     asked = {name: json.loads((tmp_path / f"{name}.json").read_text()) for name in ("in", "out")}
     keys = {key.rpartition("/")[2]: asked["in"][key] for key in asked["in"] if "/secret/" in key}
     assert {key: base64.b64decode(text).decode() for key, text in keys.items()} == {
@@ -194,9 +210,15 @@ async def test_a_bucket_is_copied_to_the_learners_and_their_results_are_copied_b
         completion=completion,
         training_data=store | {"sub_path": "in"},
         results=store | {"sub_path": "out"},
+        artifacts=["?"],
         staging_image=staging_image,
     )
     assert outcome["phase"] == "Succeeded"
+    at = f"s3://{bucket.name}/out/staged"
+    rows = [(row["uri"], row["size"]) for row in outcome["artifacts"]]
+    assert rows == [(f"{at}/1", 1), (f"{at}/2", 1)]  # each learner has its own
+    for uri, size in rows:
+        assert f"Artifact {uri}: {size} bytes, sha256 01ba4719c80b" in s3_core.log.text
     assert [path.name for path in sorted((bucket / "out/staged").iterdir())] == ["1", "2"]
     log = s3_core.log.text
     for ordinal in (0, 1):

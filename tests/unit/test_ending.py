@@ -43,6 +43,7 @@ def ends_in_triggerer(task: LearnerStatefulSetOperator) -> bool:
         pytest.param({"inlets": [Asset("data")]}, True, id="inlets"),
         pytest.param({"pool": "gpus", "pool_slots": 2}, True, id="a pool"),
         pytest.param({"outlets": [Asset("model")]}, False, id="outlets"),
+        pytest.param({"artifacts": ["model.npz"]}, False, id="artifacts"),
         pytest.param({"on_success_callback": print}, False, id="a callback on success"),
         pytest.param({"post_execute": print}, False, id="a hook after execution"),
         pytest.param({"map_index_template": "{{ 1 }}"}, False, id="a name for a map index"),

@@ -48,6 +48,7 @@ DECISIONS: Mapping[Reason, tuple[str, timedelta | None]] = {
     Reason.NOT_READY: LATER,
     Reason.DELETED: AS_THE_TASK_SAYS,
     Reason.SCALED: AS_THE_TASK_SAYS,
+    Reason.ARTIFACTS: AS_THE_TASK_SAYS,
     Reason.TIMEOUT: AS_THE_TASK_SAYS,
     Reason.KILLED: AS_THE_TASK_SAYS,
 }

@@ -80,6 +80,7 @@ def test_outcome_of_a_training_that_went_well() -> None:
         "restarts": [],
         "progress": None,
         "curve": [],
+        "artifacts": [],
     }
 
 
@@ -130,6 +131,7 @@ def test_outcome_of_a_training_that_failed() -> None:
         "restarts": [],
         "progress": None,
         "curve": [],
+        "artifacts": [],
     }
 
 

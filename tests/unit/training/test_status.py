@@ -107,6 +107,8 @@ SITUATIONS: dict[str, tuple[list[Change], Verdict]] = {
     "an early finisher of native completion is no longer available": ([stateful_set(2, up=1), pod(0, ended(0)), pod(1, running())], RUNNING),
     # -- End
     "all ended well": (group(ended(0), ended(0)), SUCCEEDED),
+    "a learner has a file that another one lacks": (group(ended(0, message="\x1e- model\n\x1e"), ended(0, message=f"\x1e{'0' * 64} 5 model\n\x1e")), SUCCEEDED),
+    "no learner has a file that was named": (group(ended(0, message="1\x1e- model\n\x1e"), ended(0, message="2\x1e- model\n\x1e")), fails(Reason.ARTIFACTS, "no file 'model'", None)),
     "all ended well and are held": (group(running(restarts=1, last=end(0)), running(restarts=1, last=end(0))), SUCCEEDED),
     "one has ended, one runs": ([stateful_set(2, up=1), pod(0, ended(0)), pod(1, running())], RUNNING),
     "the last one fails": (group(ended(0), ended(1)), fails(Reason.EXIT_CODE, "ended with exit code 1", 1)),
