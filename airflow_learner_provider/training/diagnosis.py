@@ -112,6 +112,10 @@ _WORDS = {
     Reason.DELETED: "was deleted while it ran",
 }
 
+# Of a path of the node in which a subPath is to be mounted. A volume that is mounted whole is
+# looked for by the runtime, or earlier if its hostPath has a type.
+_NO_FOLDER = re.compile(r"l?stat /.*: no such file or directory")
+
 # Kubelet's word before it ends a container that does not answer.
 _FAILED_PROBE = re.compile("(Liveness|Startup) probe failed")
 
@@ -334,6 +338,8 @@ def _explain_container(status: Json, warnings: Sequence[Json], ordinal: int) -> 
             said = causes[-1] if causes else said
         kind = _classify_pull_error(said, image)
         return Trouble(kind, f"image {image} cannot be pulled: {said}", ordinal)
+    if reason == "CreateContainerConfigError" and _NO_FOLDER.match(said):
+        return Trouble(Reason.VOLUME_NOT_FOUND, f"a volume's folder is missing: {said}", ordinal)
     if reason in _CONFIG_ERRORS:
         return Trouble(Reason.CONTAINER_CONFIG, said or reason, ordinal)
     return None
