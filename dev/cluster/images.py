@@ -5,11 +5,12 @@ import inspect
 import json
 import re
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType
+from typing import Any
 
 from dev.cluster import host, oci, settings
 from dev.cluster.build import RCLONE, build, find_binary, publish_folder
@@ -55,12 +56,8 @@ class Image:
     @property
     def folder(self) -> Path:
         """Where the image is kept, under a hash of what it is made by."""
-        made_by = [
-            self.name,
-            self.inputs,
-            inspect.getsource(sys.modules[__name__]),
-            inspect.getsource(oci),
-        ]
+        made_by = [self.name, self.inputs, repr(self.config), inspect.getsource(oci)]
+        made_by += _list_recipe(self.fill)
         made_by += [f"{path.name}\n{path.read_text()}" for path in self.code_files]
         key = hashlib.sha256("\n".join(made_by).encode()).hexdigest()[:16]
         return settings.CACHE / "images" / f"{self.name}-{key}"
@@ -79,6 +76,25 @@ class Image:
     def digest(self) -> str:
         """What the container runtime knows the image by."""
         return str(json.loads((self.folder / "digest.json").read_text()))
+
+
+def _list_recipe(fill: Callable[[Path], None]) -> list[str]:
+    """List what an image is made by in this module: functions, by their source, and constants."""
+    functions: dict[str, Any] = {}
+    constants: dict[str, str] = {}
+    waiting: list[Any] = [fill, _write]
+    while waiting:
+        function = waiting.pop()
+        functions[function.__name__] = function
+        for name in function.__code__.co_names:
+            value = globals().get(name)
+            if isinstance(value, FunctionType) and value.__module__ == __name__:
+                if name not in functions:
+                    waiting.append(value)
+            elif isinstance(value, str | list | tuple | Suite):
+                constants[name] = repr(value)
+    sources = {name: inspect.getsource(function) for name, function in functions.items()}
+    return [text for named in (sources, constants) for _, text in sorted(named.items())]
 
 
 def build_image(image: Image) -> None:
