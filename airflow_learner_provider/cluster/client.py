@@ -37,14 +37,17 @@ _POLL_SECONDS = 0.5
 _ALREADY_EXISTS = "AlreadyExists"
 
 
-async def create_or_adopt(api: Api, objects: TrainingObjects, owner: Owner) -> tuple[Json, bool]:
+async def create_or_adopt(
+    api: Api, objects: TrainingObjects, owner: Owner
+) -> tuple[Json, bool, bool]:
     """Bring a training into being, or go on with the one that is there.
 
     The StatefulSet comes first, with 0 replicas, and owns everything else; it is scaled up last. So
     no learner runs before everything exists, and a crash in between costs nothing: deleting the
     StatefulSet takes all along, and the next call goes on where this one was.
 
-    :return: the StatefulSet as stored, and whether it was created now.
+    :return: the StatefulSet as stored, whether it was created now, and whether its learners were
+        started now: whoever created it may have died before that.
     :raises ObjectConflictError: an object of that name is not ours; it is left as it is.
     :raises LearnerError: a predecessor does not go away.
     :raises ApiError: as the API server said it; what was made is for `release` to delete.
@@ -52,7 +55,8 @@ async def create_or_adopt(api: Api, objects: TrainingObjects, owner: Owner) -> t
     stateful_set, created = await _claim(api, objects, owner)
     for manifest in objects.owned:
         await _create_owned(api, manifest, stateful_set)
-    return await scale(api, stateful_set, objects.learners), created
+    started = stateful_set["spec"]["replicas"] == 0
+    return await scale(api, stateful_set, objects.learners), created, started
 
 
 async def _claim(api: Api, objects: TrainingObjects, owner: Owner) -> tuple[Json, bool]:

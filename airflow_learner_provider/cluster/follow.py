@@ -89,7 +89,9 @@ async def run_training(
             owned = {manifest["kind"] for manifest in objects.owned}
             await check_rights(connection.api, objects.namespace, owned)
             objects = await fit(connection, request, accounts, objects)
-            stateful_set, created = await create_or_adopt(connection.api, objects, request.owner)
+            stateful_set, created, started = await create_or_adopt(
+                connection.api, objects, request.owner
+            )
             log.info(
                 "%s StatefulSet %s/%s with %d learners",
                 "Created" if created else "Adopted",
@@ -106,7 +108,7 @@ async def run_training(
                 observation,
                 log,
                 progress=ProgressTeller(log, report, read_progress(observation)),
-                created=created,
+                started=started,
             )
             return await run.to_the_end(watch)
         except Exception as e:
@@ -138,7 +140,7 @@ class _Run:
         log: Log,
         *,
         progress: ProgressTeller,
-        created: bool,
+        started: bool,
     ) -> None:
         self._api = connection.api
         self._spec = request.spec
@@ -150,9 +152,9 @@ class _Run:
         self._restarts: list[Restart] = read_restarts(observation)
         self._limits = Limits(
             request.spec,
-            begun=time.time() if created else find_beginning(observation),
+            begun=time.time() if started else find_beginning(observation),
             deadline=request.deadline,
-            adopted=not created,
+            adopted=not started,
         )
         self._told: set[tuple[Reason, int | None]] = set()
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
+from airflow_learner_provider.cluster import client, follow
 from airflow_learner_provider.exceptions import LearnerDisruptedError
 from airflow_learner_provider.training.outcome import build_error
 from dev.airflow.access import Admin
-from tests.cluster.core import Core, meanwhile, until
+from tests.cluster.core import Core, meanwhile, new_owner, next_try, until
+
+if TYPE_CHECKING:
+    import pytest
 
 POLITE = "trap 'exit 0' TERM; sleep 60 & wait"
 
@@ -51,6 +56,23 @@ async def test_learner_that_was_replaced_while_nobody_watched_has_lost_its_work(
     outcome = await core.run(request)
     assert (outcome["phase"], outcome["reason"]) == ("Failed", "Deleted")
     assert "learner 1 an earlier pod replaced-1 was deleted while it ran" in outcome["message"]
+
+
+async def test_learners_that_only_a_later_try_starts_have_all_their_time_to_start(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def die(*_: Any) -> Any:
+        raise asyncio.CancelledError
+
+    request = core.request(owner=new_owner(durable=True), command="true")
+    with monkeypatch.context() as patch, suppress(asyncio.CancelledError):
+        patch.setattr(client, "scale", die)
+        await core.start(request)
+    # The worker that created it died so long ago that its start-up deadline is over.
+    monkeypatch.setattr(follow, "find_beginning", lambda _: 0)
+    outcome = await core.run(next_try(request))
+    assert (outcome["phase"], outcome["message"]) == ("Succeeded", "")
+    assert "Adopted StatefulSet" in core.log.text
 
 
 async def test_learner_that_failed_first_is_named_and_the_others_are_collateral(
