@@ -1,4 +1,4 @@
-"""A proxy in front of the API server that fails as networks and API servers do."""
+"""A proxy in front of the API server, or a registry, that fails as networks and servers do."""
 
 from __future__ import annotations
 
@@ -72,10 +72,15 @@ class Proxy:
         self._loop.close()
 
     @property
+    def address(self) -> str:
+        """Where it listens: host and port."""
+        return f"127.0.0.1:{self._port}"
+
+    @property
     def kubeconfig(self) -> Json:
         """A kubeconfig that leads through this proxy."""
         changed = copy.deepcopy(self._kubeconfig)
-        changed["clusters"][0]["cluster"] = {"server": f"http://127.0.0.1:{self._port}"}
+        changed["clusters"][0]["cluster"] = {"server": f"http://{self.address}"}
         return changed
 
     def refuse(self) -> None:

@@ -22,6 +22,7 @@ from dev.airflow.rest import ENDED_TASK
 from dev.cluster import containerd
 from dev.services import S3, Registry, serve_registry
 from tests.cluster.core import Core, meanwhile, until
+from tests.cluster.proxy import Proxy, Request
 
 if TYPE_CHECKING:
     from kubernetes.client import CoreV1Api
@@ -75,6 +76,31 @@ async def test_a_private_image_is_pulled_with_the_connections_token(
     )
     assert outcome["phase"] == "Succeeded"
     assert "[1] pulled" in core.log.lines
+
+
+async def test_an_error_of_the_registry_that_passes_changes_no_verdict(
+    core: Core, registry: Registry, private_image: str
+) -> None:
+    refused: list[str] = []
+
+    def before(request: Request) -> int | None:
+        if "ImageUnavailable" in core.log.text:
+            return None
+        refused.append(request.path)
+        return 503
+
+    with Proxy({"clusters": [{"cluster": {"server": f"http://{registry.host}"}}]}) as proxy:
+        proxy.before = before
+        host = proxy.address
+        image = private_image.replace(registry.host, host)
+        core.accounts = {"registry": Account("", TOKEN, host=host)}
+        try:
+            outcome = await core.run(command="true", image=image, image_pull_conn_id="registry")
+        finally:
+            containerd.ctr("images", "rm", image)
+    assert outcome["phase"] == "Succeeded"
+    assert len(refused) >= 2
+    assert "503" in core.log.text
 
 
 async def test_the_seeds_pull_secret_pulls(
