@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from airflow_learner_provider.training.accounts import Account
 
 DEFAULT_CONN_ID = "kubernetes_default"
+_TEST_SECONDS = 15
 _EXCLUSIVE = ("in_cluster", "kube_config_path", "kube_config")
 
 
@@ -49,6 +51,33 @@ class LearnerHook(BaseHook):
         except AirflowNotFoundException:
             return self._without_connection()
         return parse_extra(connection.extra_dejson)
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Ask the cluster whether the connection's account may run trainings.
+
+        Airflow's own *Test* asks the hook of the cncf.kubernetes provider, to which the type
+        belongs: whether the API server answers, not what it allows.
+        """
+        try:
+            return True, asyncio.run(self._test())
+        except Exception as e:  # noqa: BLE001 - whatever it is, it is the answer
+            return False, str(e)
+
+    async def _test(self) -> str:
+        from airflow_learner_provider.cluster.connection import connect
+        from airflow_learner_provider.cluster.rights import check_rights
+
+        async with connect(self.get_conn()) as connection:
+            credentials = await connection.api.credentials()
+            try:
+                async with asyncio.timeout(_TEST_SECONDS):
+                    await connection.api.list("StatefulSet", credentials.namespace)
+                    await check_rights(connection.api, credentials.namespace, ("Service", "Secret"))
+            except TimeoutError as e:
+                raise TimeoutError(
+                    f"no answer from {credentials.host} within {_TEST_SECONDS} s"
+                ) from e
+        return f"{credentials.host}: trainings may be run in namespace {credentials.namespace}"
 
     def _without_connection(self) -> ClusterSettings:
         if self.kubernetes_conn_id != DEFAULT_CONN_ID:
