@@ -40,15 +40,20 @@ lint: venv ## format, rules, types, and which module may import which
 	echo "== imports"
 	$(BIN)/lint-imports --no-logo
 
+.PHONY: docs
+docs: venv ## build the pages of docs/ in build/docs, and check their links
+	@echo "== docs"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
 .PHONY: check
-check: lint ## lint and unit tests: what needs no cluster
+check: lint docs ## lint, docs and unit tests: what needs no cluster
 	@echo "== unit tests"
 	$(BIN)/pytest
 
 # Without KUBECONFIG the tests run on a local cluster: the first start builds it, which takes about ten minutes.
 # It stays up afterwards, for the next run.
 .PHONY: test
-test: lint browser ## everything: lint, then unit, cluster and browser tests in one run
+test: lint docs browser ## everything: lint, then unit, cluster and browser tests in one run
 	@if [ -z "$${KUBECONFIG:-}" ]; then
 	  echo "== starting the local cluster"
 	  KUBECONFIG=$$($(BIN)/python -m dev.cluster up --images digits)
@@ -68,6 +73,33 @@ browser: # the browser tests drive Debian's Chromium
 	  apt-get update --quiet=2
 	  DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --no-install-recommends chromium
 	fi
+
+# Airflow 3.2 with the oldest packages that are declared, and the newest Airflow with the newest ones. Airflow's own
+# releases name no upper bounds: 3.2 does not start with pydantic 2.14.
+MATRIX := 3.2 3.3
+MATRIX_3.2 := apache-airflow==3.2.* apache-airflow-providers-cncf-kubernetes==10.18.* kubernetes==36.0.1 pydantic==2.12.*
+MATRIX_3.3 := apache-airflow==3.3.* kubernetes==36.*
+# What is about the lock's packages, and what only Airflow 3.3 has: retry policies.
+MATRIX_OMIT := --ignore tests/unit/test_wheel.py --deselect tests/unit/test_package.py::test_lock_answers_each_requirement
+MATRIX_OMIT_3.2 := $(addprefix --ignore tests/unit/,test_import_budget.py test_reasons.py test_retry.py)
+MATRIX_CLUSTER := $(addprefix tests/cluster/,\
+  test_operator.py::test_a_training_shows_its_logs_and_hands_its_result_on \
+  test_operator.py::test_a_failure_names_the_learner_and_the_reason_and_leaves_nothing \
+  test_endings.py::test_a_user_who_ends_or_clears_a_deferred_task_ends_its_training)
+
+.PHONY: test-matrix
+test-matrix: $(MATRIX:%=test-matrix-%) ## unit tests, and some on the cluster, with other releases of Airflow and Kubernetes' client
+
+.PHONY: $(MATRIX:%=test-matrix-%)
+$(MATRIX:%=test-matrix-%): test-matrix-%: venv
+	@if [ -z "$${KUBECONFIG:-}" ]; then
+	  KUBECONFIG=$$($(BIN)/python -m dev.cluster up --images digits)
+	  export KUBECONFIG
+	fi
+	echo "== Airflow $*"
+	$(UV) venv --quiet --clear --python $(BIN)/python .venv-matrix/$*
+	$(UV) pip install --quiet --no-config --python .venv-matrix/$*/bin/python --group test --editable . $(MATRIX_$*)
+	.venv-matrix/$*/bin/pytest tests/unit $(MATRIX_CLUSTER) $(MATRIX_OMIT) $(MATRIX_OMIT_$*)
 
 .PHONY: demo
 demo: venv ## start cluster and Airflow, and run an example training in them

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 # From a task's deferral until its worker and the executor's report of it are gone, beside the
 # worker's own interval.
 _REPORT_SECONDS = 2
+# A triggerer that stops may have nobody left to ask for a task's state.
+_STATE_SECONDS = 20
 
 
 class _EndingTrigger(BaseTrigger):
@@ -46,6 +48,7 @@ class _EndingTrigger(BaseTrigger):
         self.end_from_trigger = end_from_trigger
         self.do_xcom_push = do_xcom_push
         self.resume_from = resume_from
+        self._was_cancelled = False
 
     @property
     def ending(self) -> dict[str, Any]:
@@ -61,6 +64,9 @@ class _EndingTrigger(BaseTrigger):
         """Yield the outcome, {"timeout": True}, or the error that kept it from having one."""
         try:
             outcome, target = await self._find_outcome()
+        except asyncio.CancelledError:
+            self._was_cancelled = True
+            raise
         except Exception as e:
             if not isinstance(e, LearnerError):
                 self.log.exception("No outcome can be had")
@@ -134,7 +140,8 @@ class LearnerTrigger(_EndingTrigger):
     """Runs a training from created to ended.
 
     A triggerer that restarts runs this again, and it adopts what is there. Only `on_kill` deletes;
-    `cleanup` also runs at every restart of a triggerer.
+    `cleanup` also runs at every restart of a triggerer, so that before Airflow 3.3, where there is
+    nothing else, the task's state has to tell what is meant.
 
     :param training: what is run, as plain JSON; see `training.request.TrainingRequest`.
     :param kubernetes_conn_id: id of the connection; credentials are read where this runs.
@@ -175,11 +182,18 @@ class LearnerTrigger(_EndingTrigger):
                 await asyncio.wait([releasing])
         await releasing
 
+    async def cleanup(self) -> None:
+        """Do what `on_kill` does where Airflow, before 3.3, does not know that."""
+        if self._was_cancelled and not hasattr(BaseTrigger, "on_kill"):
+            await self.on_kill()
+
     async def _release(self) -> None:
         # Airflow (seen in 3.3.2) also kills the trigger of a triggerer that hung for a while, when
         # another one has taken over. The task is still deferred then, or anew: a task that was
         # cleared replaces by itself what this try leaves.
-        if await asyncio.to_thread(_read_task_state, self.training["owner"]) == "deferred":
+        async with asyncio.timeout(_STATE_SECONDS):
+            state = await asyncio.to_thread(_read_task_state, self.training["owner"])
+        if state == "deferred":
             self.log.info("The task is deferred: its training is left to whoever follows it now")
             return
         await release_training(self.training, self.kubernetes_conn_id)
