@@ -75,9 +75,9 @@ browser: # the browser tests drive Debian's Chromium
 	fi
 
 # Airflow 3.2 with the oldest packages that are declared, and the newest Airflow with the newest ones. Airflow's own
-# releases name no upper bounds: 3.2 does not start with pydantic 2.14.
+# releases name no upper bounds: the API server of 3.2 does not start with FastAPI 0.165.
 MATRIX := 3.2 3.3
-MATRIX_3.2 := apache-airflow==3.2.* apache-airflow-providers-cncf-kubernetes==10.18.* kubernetes==36.0.1 pydantic==2.12.*
+MATRIX_3.2 := apache-airflow==3.2.* apache-airflow-providers-cncf-kubernetes==10.18.* kubernetes==36.0.1 pydantic==2.12.* fastapi==0.135.*
 MATRIX_3.3 := apache-airflow==3.3.* kubernetes==36.*
 # What is about the lock's packages, and what only Airflow 3.3 has: retry policies.
 MATRIX_OMIT := --ignore tests/unit/test_wheel.py --deselect tests/unit/test_package.py::test_lock_answers_each_requirement
