@@ -8,15 +8,16 @@ import sys
 import time
 
 from dev.airflow.access import Admin
-from dev.airflow.local import NAMESPACE, run_airflow
+from dev.airflow.local import HOME, NAMESPACE, run_airflow
 from dev.airflow.rest import ENDED_RUN, Run, Task
 from dev.airflow.server import Airflow
 from dev.airflow.settings import AirflowError
+from dev.demo.picture import draw_in_terminal, draw_svg
 
 DAG_ID = "train_digits_pipeline"
 RUN_SECONDS = 900
 STOP_SECONDS = 60
-_LEARNER_LINE = re.compile(r"\[\d+\] ")
+_LEARNER_LINE = re.compile(r"\[\d+\] |Progress: ")
 _started = time.monotonic()
 
 
@@ -51,6 +52,10 @@ def run_pipeline(airflow: Airflow, admin: Admin) -> int:
         say(f"{DAG_ID}: {state}")
         print(run.describe())
         return 1
+    curve = run.task("train").read_xcom()["curve"]
+    picture = HOME / "loss.svg"
+    picture.write_bytes(draw_svg(curve, "loss"))
+    print(f"\n{draw_in_terminal(curve, 'loss')}\n\nThe same as a picture: {picture}")
     (event,) = airflow.api.list_asset_events(run)
     extra = event["extra"]
     print(

@@ -32,6 +32,7 @@ def assert_trained(task: Task, *, epochs: int) -> None:
     assert [row["ordinal"] for row in outcome["learners"]] == [0, 1]
     assert [row["exit_code"] for row in outcome["learners"]] == [0, 0]
     assert outcome["timings"]["run"] > 0
+    assert [point["step"] for point in outcome["curve"]] == [*range(1, epochs + 1)]
     assert_log_has_both_learners(task)
 
 

@@ -58,6 +58,7 @@ def main() -> None:
         network, velocity, loss = run_epoch(network, velocity, batches)
         accuracy = measure_accuracy(read(network), data["test_images"], data["test_labels"])
         print(f"epoch {epoch:2}  loss {float(loss):.4f}  accuracy {accuracy:.4f}", flush=True)
+        tell_progress(epoch, arguments.epochs, loss=float(loss), accuracy=accuracy)
         if learner == 0:
             progress = {"loss": loss}
             checkpoint.save(
@@ -78,6 +79,11 @@ def main() -> None:
         "model": str(model),
     }
     Path(os.environ["LEARNER_RESULT_FILE"]).write_text(json.dumps(result))
+
+
+def tell_progress(step: int, total: int, **metrics: float) -> None:
+    """Print a line that Airflow shows as progress."""
+    print(json.dumps({"step": step, "total": total, **metrics}), flush=True)
 
 
 def join_learners() -> None:
