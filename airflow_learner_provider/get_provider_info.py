@@ -31,6 +31,12 @@ def get_provider_info() -> dict[str, Any]:
         "sensors": [_modules("sensors")],
         "hooks": [_modules("hooks")],
         "triggers": [_modules("triggers")],
+        "task-decorators": [
+            {
+                "name": "learner",
+                "class-name": "airflow_learner_provider.decorators.learner_task",
+            }
+        ],
     }
 
 

@@ -207,7 +207,7 @@ class LearnerStatefulSetOperator(BaseOperator):
         self._is_starting = False
         self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
 
-    def execute(self, context: Context) -> Outcome:
+    def execute(self, context: Context) -> Any:
         """Run the training to its end, here or in the triggerer.
 
         :return: the outcome, plain JSON; see `training.outcome.Outcome`.
@@ -227,7 +227,7 @@ class LearnerStatefulSetOperator(BaseOperator):
             raise AirflowFailException(str(e)) from e
         return self._conclude(context, outcome)
 
-    def execute_complete(self, context: Context, event: Mapping[str, Any] | None) -> Outcome:
+    def execute_complete(self, context: Context, event: Mapping[str, Any] | None) -> Any:
         """Turn the trigger's event into the outcome of the task."""
         return self._conclude(context, read_event(event))
 
@@ -298,9 +298,8 @@ class LearnerStatefulSetOperator(BaseOperator):
         from airflow_learner_provider.training.spec import parse_training_spec
 
         ti = context["ti"]
-        values = {field: _to_json(getattr(self, field)) for field in _SPEC_FIELDS}
         try:
-            spec = parse_training_spec(values)
+            spec = parse_training_spec(self._read_spec_values())
         except InvalidSpecError as e:
             # Trying again cannot help.
             raise AirflowFailException(f"{self.task_id}: {e}") from e
@@ -318,7 +317,10 @@ class LearnerStatefulSetOperator(BaseOperator):
         )
         return TrainingRequest(spec, owner, deadline, __version__)
 
-    def _conclude(self, context: Context, outcome: Outcome) -> Outcome:
+    def _read_spec_values(self) -> dict[str, Any]:
+        return {field: _to_json(getattr(self, field)) for field in _SPEC_FIELDS}
+
+    def _conclude(self, context: Context, outcome: Outcome) -> Any:
         from airflow_learner_provider.assets import add_artifact_events
         from airflow_learner_provider.training.outcome import find_error
 

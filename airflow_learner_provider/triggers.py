@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _REPORT_SECONDS = 2
 # A triggerer that stops may have nobody left to ask for a task's state.
 _STATE_SECONDS = 20
+# Where the operators are that hand their outcome on as it is.
+_PLAIN = {"airflow_learner_provider.operators", "airflow_learner_provider.sensors"}
 
 
 class _EndingTrigger(BaseTrigger):
@@ -123,7 +125,6 @@ def _is_worker_needed(operator: BaseOperator) -> bool:
     """Tell whether Airflow does something in a worker when a task of this operator succeeds."""
     from airflow.sdk.listener import get_listener_manager
 
-    home = type(operator).__module__
     return (
         bool(operator.outlets or getattr(operator, "artifacts", None))  # asset events
         or bool(operator.on_success_callback)
@@ -132,7 +133,7 @@ def _is_worker_needed(operator: BaseOperator) -> bool:
         or operator.multiple_outputs  # one XCom for each key
         or any(True for _ in operator.iter_mapped_dependants())  # need the XCom's length
         or get_listener_manager().has_listeners  # OpenLineage, for instance
-        or home.partition(".")[0] != __name__.partition(".")[0]  # a subclass may do anything
+        or type(operator).__module__ not in _PLAIN  # a subclass may do anything
     )
 
 

@@ -35,6 +35,7 @@ _RESOURCES = {
     "StatefulSet": ("apis/apps/v1", "statefulsets"),
     "Pod": ("api/v1", "pods"),
     "Service": ("api/v1", "services"),
+    "ConfigMap": ("api/v1", "configmaps"),
     "Secret": ("api/v1", "secrets"),
     "Event": ("api/v1", "events"),
     "Namespace": ("api/v1", "namespaces"),

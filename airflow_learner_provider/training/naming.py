@@ -14,10 +14,13 @@ DATA_SECRET = "-data"  # noqa: S105 - part of a name
 RESULTS_SECRET = "-results"  # noqa: S105
 PULL_SECRET = "-pull"  # noqa: S105
 SSH_SECRET = "-ssh"  # noqa: S105
+# And of its ConfigMap.
+FILES = "-files"
 # Volumes of the pod.
 DATA_VOLUME = "training-data"
 RESULTS_VOLUME = "results"
 JOB_VOLUME = "job"
+FILES_VOLUME = "files"
 _LONGEST_SUFFIX = len(RESULTS_SECRET)
 
 PREFIX = "airflow-learner-provider/"

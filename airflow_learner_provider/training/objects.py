@@ -9,9 +9,12 @@ from typing import Any
 from kubernetes.client import (
     ApiClient,
     V1Capabilities,
+    V1ConfigMap,
+    V1ConfigMapVolumeSource,
     V1Container,
     V1EmptyDirVolumeSource,
     V1EnvVar,
+    V1ObjectMeta,
     V1ResourceRequirements,
     V1SecurityContext,
     V1ServicePort,
@@ -58,6 +61,8 @@ from airflow_learner_provider.training.launchers import (
 )
 from airflow_learner_provider.training.naming import (
     DATA_VOLUME,
+    FILES,
+    FILES_VOLUME,
     JOB_VOLUME,
     LEARNERS,
     RESULTS_URI,
@@ -71,6 +76,7 @@ from airflow_learner_provider.training.naming import (
 from airflow_learner_provider.training.pod_template import fill_in, parse_pod_template
 from airflow_learner_provider.training.spec import (
     DATA_ROOT,
+    FILES_ROOT,
     JOB_ROOT,
     RESULTS_ROOT,
     Store,
@@ -135,6 +141,15 @@ def build_objects(
             V1VolumeMount(name=JOB_VOLUME, mount_path=JOB_ROOT),
         )
     ]
+    config_maps = []
+    if spec.files:
+        config_maps.append(_build_files(spec, name, namespace=namespace, labels=labels))
+        extra.append(
+            (
+                V1Volume(name=FILES_VOLUME, config_map=V1ConfigMapVolumeSource(name=name + FILES)),
+                V1VolumeMount(name=FILES_VOLUME, mount_path=FILES_ROOT, read_only=True),
+            )
+        )
     if ssh_key is not None:
         ssh = SSHVolumeSecret(id=name + SSH_SECRET, training_id=name)
         extra.append(build_ssh_volume(ssh))
@@ -214,7 +229,7 @@ def build_objects(
         namespace=namespace,
         learners=spec.learners,
         stateful_set=manifest,
-        owned=tuple(_to_json(model) for model in (service, *secrets)),
+        owned=tuple(_to_json(model) for model in (service, *secrets, *config_maps)),
     )
 
 
@@ -253,6 +268,17 @@ def _build_env(spec: TrainingSpec, group: Group, *, checkpoints: str) -> list[V1
         *build_launcher_env(spec.launcher, group),
         *(env_var for env_var in user if env_var.name not in known),
     ]
+
+
+def _build_files(
+    spec: TrainingSpec, name: str, *, namespace: str, labels: dict[str, str]
+) -> V1ConfigMap:
+    return V1ConfigMap(
+        api_version="v1",
+        kind="ConfigMap",
+        metadata=V1ObjectMeta(name=name + FILES, namespace=namespace, labels=dict(labels)),
+        data=dict(spec.files),
+    )
 
 
 def _place_in_results(spec: TrainingSpec, learner: V1Container, variable: str) -> str:

@@ -44,6 +44,7 @@ from airflow_learner_provider.training.values import (
 DATA_ROOT = "/mnt/data"
 RESULTS_ROOT = "/mnt/results"
 JOB_ROOT = "/job"
+FILES_ROOT = f"{JOB_ROOT}/files"
 
 SET_BY_PROVIDER = frozenset(
     {"TRAINING_ID", "LEARNER_ID", "NUM_LEARNERS", "LEARNER_NAME_PREFIX", "LEARNER_RESULT_FILE"}
@@ -158,6 +159,7 @@ class TrainingSpec(_Frozen):
     image_pull_conn_id: str | None = None
     staging_image: ImageName = "rclone/rclone:1.76.0"
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    files: dict[str, str] = Field(default_factory=dict)
     pod_template: dict[str, Any] = Field(default_factory=dict)
     pod_management_policy: Literal["Parallel", "OrderedReady"] = "Parallel"
     min_ready_seconds: Count = Field(default=5, ge=0)

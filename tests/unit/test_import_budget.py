@@ -19,7 +19,7 @@ PACKAGE = "airflow_learner_provider"
 FACES = [
     f"{PACKAGE}.{path.stem}"
     for path in sorted(Path(airflow_learner_provider.__file__).parent.glob("*.py"))
-    if path.stem in {"operators", "sensors", "triggers", "hooks", "links", "retry"}
+    if path.stem in {"operators", "decorators", "sensors", "triggers", "hooks", "links", "retry"}
 ]
 # In a process of its own: what airflow.sdk loads is there first, then come the faces, one by one.
 PROGRAM = """

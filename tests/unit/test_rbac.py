@@ -14,7 +14,7 @@ RULES = next(
     for manifest in yaml.safe_load_all(RBAC.read_text())
     if manifest["kind"] == "Role"
 )
-OWNED = ["Secret", "Service"]
+OWNED = ["ConfigMap", "Secret", "Service"]
 LOGS = "get pods/log"
 
 
