@@ -11,6 +11,15 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
+def add_evidence(context: Context, outlets: list[Any], outcome: Mapping[str, Any]) -> None:
+    """Let the event of each asset in a task's outlets say which training made it."""
+    from airflow_learner_provider.training.evidence import build_evidence
+
+    for asset in outlets:
+        if isinstance(asset, Asset):
+            context["outlet_events"][asset].extra |= build_evidence(outcome)
+
+
 def add_artifact_events(context: Context, outlets: list[Any], outcome: Mapping[str, Any]) -> None:
     """Let each artifact of a training be an event of the asset that its URI names.
 

@@ -321,11 +321,12 @@ class LearnerStatefulSetOperator(BaseOperator):
         return {field: _to_json(getattr(self, field)) for field in _SPEC_FIELDS}
 
     def _conclude(self, context: Context, outcome: Outcome) -> Any:
-        from airflow_learner_provider.assets import add_artifact_events
+        from airflow_learner_provider.assets import add_artifact_events, add_evidence
         from airflow_learner_provider.training.outcome import find_error
 
         error = find_error(outcome, target=self.wait_until)
         if error is None:
+            add_evidence(context, self.outlets, outcome)
             add_artifact_events(context, self.outlets, outcome)
             return outcome
         context["ti"].xcom_push(key="outcome", value=outcome)

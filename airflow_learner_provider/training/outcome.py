@@ -28,7 +28,12 @@ from airflow_learner_provider.training.diagnosis import (
     name_signal,
 )
 from airflow_learner_provider.training.naming import OUTCOME
-from airflow_learner_provider.training.observation import Json, Observation, condition
+from airflow_learner_provider.training.observation import (
+    Json,
+    Observation,
+    condition,
+    container_status,
+)
 from airflow_learner_provider.training.progress import ProgressCurve
 from airflow_learner_provider.training.status import Learner, Phase, Status
 
@@ -119,7 +124,8 @@ class Outcome(TypedDict):
     `result` is what the first learner that wrote a result wrote; each row of `learners` has its
     own. `reason` and `message` are empty unless the training failed. `progress` is what the first
     learner said last of it, and `curve` has at most 100 of its steps with their metrics.
-    `artifacts` has the name, size (bytes), sha256 and uri of each file that the task named.
+    `artifacts` has the name, size (bytes), sha256 and uri of each file that the task named, and
+    `images` those that the learners ran, by their digests.
     """
 
     name: str
@@ -135,6 +141,7 @@ class Outcome(TypedDict):
     progress: dict[str, Any] | None
     curve: list[dict[str, float]]
     artifacts: list[dict[str, Any]]
+    images: list[str]
 
 
 def build_outcome(
@@ -172,10 +179,17 @@ def build_outcome(
         restarts=list(restarts),
         progress=curve.to_json() if curve else None,
         curve=curve.to_rows() if curve else [],
+        images=_list_images(observation, status.learners),
         artifacts=merge_artifacts(
             (record.listing for record in ended if record.listing), results_uri=results_uri
         ),
     )
+
+
+def _list_images(observation: Observation, learners: Sequence[Learner]) -> list[str]:
+    pods = [observation.pods.get(row.ordinal, {}) for row in learners]
+    found = {(container_status(pod) or {}).get("imageID") for pod in pods}
+    return sorted(image for image in found if image)
 
 
 def build_error(outcome: Outcome) -> TrainingFailedError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 POINTS = 100
@@ -24,12 +24,14 @@ class Progress:
     :param step: steps done, counted over the whole training.
     :param total: steps that there will be, if that is known.
     :param metrics: the other numbers of the line by name, such as the loss; all are finite.
+    :param checkpoint: step of the newest checkpoint that is complete, if there is one.
     :param is_mixed: the line holds more than numbers, so that it is also for people to read.
     """
 
     step: int
     total: int | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    checkpoint: int | None = None
     is_mixed: bool = False
 
     @property
@@ -48,8 +50,9 @@ class Progress:
 def parse_progress(line: str) -> Progress | None:
     """Return what a line of a learner's output says of progress; None for every other line.
 
-    Such a line is one JSON object with an integer `step`, at best also a `total`, and any numbers:
-    `{"step": 120, "total": 1000, "loss": 0.31}`. Never raises, whatever the line is.
+    Such a line is one JSON object with an integer `step`, at best also a `total`, perhaps the step
+    of the last `checkpoint`, and any numbers: `{"step": 120, "total": 1000, "loss": 0.31}`. Never
+    raises, whatever the line is.
 
     Numbers that are not finite, and those after the first 8, are left out. So is all that is not
     a number; `is_mixed` tells that there was something of that kind.
@@ -64,12 +67,13 @@ def parse_progress(line: str) -> Progress | None:
     step = values.pop("step", None)
     if not _is_count(step):
         return None
-    total = values.pop("total", None)
+    total, checkpoint = values.pop("total", None), values.pop("checkpoint", None)
     numbers = {name: value for name, value in values.items() if _is_metric(name, value)}
     return Progress(
         step=step,
         total=total if _is_count(total) and total > 0 else None,
         metrics={name: float(value) for name, value in [*numbers.items()][:_MOST_METRICS]},
+        checkpoint=checkpoint if _is_count(checkpoint) else None,
         is_mixed=any(isinstance(value, str | bool | list | dict) for value in values.values()),
     )
 
@@ -122,10 +126,13 @@ class ProgressCurve:
 
         :param at: Unix time in seconds at which it was written, if that is known.
         """
-        last, self.latest = self.latest, progress
+        last = self.latest
+        if last is not None and progress.checkpoint is None:
+            progress = replace(progress, checkpoint=last.checkpoint)
+        self.latest = progress
         if last is not None and progress.step == last.step:
             total, metrics = progress.total or last.total, {**last.metrics, **progress.metrics}
-            self.latest = Progress(progress.step, total, metrics)
+            self.latest = replace(progress, total=total, metrics=metrics)
             if self._points[-1] is last:
                 self._points[-1] = self.latest
             return
@@ -181,6 +188,7 @@ class ProgressCurve:
             "percent": None if self.latest.percent is None else round(self.latest.percent, 1),
             "seconds_left": None if left is None else round(left, 1),
             "metrics": dict(self.latest.metrics),
+            "checkpoint": self.latest.checkpoint,
         }
 
     def to_rows(self) -> list[dict[str, float]]:
@@ -192,8 +200,10 @@ class ProgressCurve:
 
     def to_lines(self) -> list[str]:
         """The points as lines from which `of_lines` makes a curve again."""
-        total = self.latest.total if self.latest is not None else None
-        return [json.dumps(row | {"total": total}) for row in self.to_rows()]
+        if self.latest is None:
+            return []
+        known = {"total": self.latest.total, "checkpoint": self.latest.checkpoint}
+        return [json.dumps(row | known) for row in self.to_rows()]
 
 
 def _describe_seconds(seconds: float) -> str:

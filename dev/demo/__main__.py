@@ -54,7 +54,7 @@ def run_pipeline(airflow: Airflow, admin: Admin) -> int:
         return 1
     curve = run.task("train").read_xcom()["curve"]
     picture = HOME / "loss.svg"
-    picture.write_bytes(draw_svg(curve, "loss"))
+    picture.write_text(draw_svg(curve, "loss"))
     print(f"\n{draw_in_terminal(curve, 'loss')}\n\nThe same as a picture: {picture}")
     (event,) = airflow.api.list_asset_events(run)
     extra = event["extra"]

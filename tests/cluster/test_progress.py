@@ -16,10 +16,17 @@ for step in $(seq 4); do
   echo "{\\"step\\": $step, \\"total\\": 4, \\"loss\\": 0.$((5 - step))}"
   sleep 1
 done
-echo '{"step": 4, "total": 4, "loss": 0.1, "phase": "done"}'
+echo '{"step": 4, "total": 4, "loss": 0.1, "checkpoint": 3, "phase": "done"}'
 """
 CURVE = [{"step": step, "loss": (5 - step) / 10} for step in range(1, 5)]
-LAST = {"step": 4, "total": 4, "percent": 100.0, "seconds_left": 0, "metrics": {"loss": 0.1}}
+LAST = {
+    "step": 4,
+    "total": 4,
+    "percent": 100.0,
+    "seconds_left": 0,
+    "metrics": {"loss": 0.1},
+    "checkpoint": 3,
+}
 
 
 async def test_progress_is_taken_out_of_the_log_and_outlives_a_triggerer(core: Core) -> None:
@@ -32,17 +39,19 @@ async def test_progress_is_taken_out_of_the_log_and_outlives_a_triggerer(core: C
     told = [line for line in core.log.lines if line.startswith("Progress: ")]
     assert told[-1].startswith("Progress: step 4/4 (100%), loss 0.1")
     assert len(told) <= 4  # at the first step, at the last one, and the same of the second try
-    spoken = '{"step": 4, "total": 4, "loss": 0.1, "phase": "done"}'
+    spoken = '{"step": 4, "total": 4, "loss": 0.1, "checkpoint": 3, "phase": "done"}'
     assert [core.log.of_learner(ordinal) for ordinal in (0, 1)] == [[spoken], [spoken]]
     assert outcome["curve"] == CURVE
     assert outcome["progress"] == LAST
 
 
-def test_progress_is_an_xcom_while_a_training_runs_and_a_gauge(
+def test_progress_is_an_xcom_while_a_training_runs_and_a_gauge_and_evidence_of_its_assets(
     airflow: Any, gauges: socket.socket
 ) -> None:
     arguments = {"command": STEPS, "learners": 1, "cpus": "50m", "memory": "64Mi"}
     run = airflow.run(f"""
+from airflow.sdk import Asset
+
 with DAG(DAG_ID, schedule=None):
     for home in ("worker", "triggerer"):
         LearnerStatefulSetOperator(
@@ -50,6 +59,7 @@ with DAG(DAG_ID, schedule=None):
             namespace=NAMESPACE,
             image=TINY_IMAGE,
             deferrable=home == "triggerer",
+            outlets=[Asset(f"model-of-{{home}}")],
             **{arguments!r},
         )
 """)
@@ -70,5 +80,13 @@ with DAG(DAG_ID, schedule=None):
         tags = f"dag_id={run.dag_id},task_id={home}"
         for gauge in ("step,{}:4", "percent,{}:100.0", "loss,{}:0.1"):
             expected.add(f"airflow.learner_training.{gauge.format(tags)}|g")
+    events = airflow.api.list_asset_events(run)
+    assert sorted(event["name"] for event in events) == ["model-of-triggerer", "model-of-worker"]
+    for event in events:
+        extra = event["extra"]
+        (image,) = extra["images"]
+        assert "sha256:" in image
+        assert [(row["ordinal"], row["exit_code"]) for row in extra["learners"]] == [(0, 0)]
+        assert (extra["step"], extra["metrics"], extra["checkpoint"]) == (4, {"loss": 0.1}, 3)
     while expected:  # a missing one is a timeout
         expected.discard(gauges.recv(1024).decode())

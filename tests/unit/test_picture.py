@@ -1,5 +1,7 @@
 """The picture of a training's curve in the demo."""
 
+from xml.etree import ElementTree as ET
+
 from dev.demo.picture import draw_in_terminal, draw_svg
 
 CURVE = [{"step": step, "loss": 2 / step} for step in range(1, 30)] + [{"step": 30, "seen": 1}]
@@ -11,7 +13,14 @@ def test_loss_is_drawn_in_plain_text_and_as_svg() -> None:
     assert len(text.splitlines()) == 14
     assert "loss by step" in text
     assert "\x1b" not in text
-    svg = draw_svg(CURVE, "loss").decode()
-    assert svg.lstrip("\ufeff").startswith("<?xml")
-    assert "loss by step" in svg
-    assert ".js" not in svg  # nothing is fetched to look at it
+    svg = ET.fromstring(draw_svg(CURVE, "loss"))  # noqa: S314 - our own
+    named = {element.tag.partition("}")[2]: element for element in svg}
+    points = [point.split(",") for point in named["polyline"].attrib["points"].split()]
+    assert (points[0], points[-1], len(points)) == (["60.0", "40.0"], ["680.0", "340.0"], 29)
+    assert [text.text for text in svg if text.tag.endswith("text")] == [
+        "loss by step", "2", "0.06897", "1", "29",
+    ]  # fmt: skip
+
+
+def test_a_loss_of_one_step_is_drawn_too() -> None:
+    assert 'points="60.0,40.0"' in draw_svg([{"step": 1, "loss": 2}], "loss")

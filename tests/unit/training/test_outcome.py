@@ -81,6 +81,7 @@ def test_outcome_of_a_training_that_went_well() -> None:
         "progress": None,
         "curve": [],
         "artifacts": [],
+        "images": [],
     }
 
 
@@ -132,6 +133,7 @@ def test_outcome_of_a_training_that_failed() -> None:
         "progress": None,
         "curve": [],
         "artifacts": [],
+        "images": [],
     }
 
 

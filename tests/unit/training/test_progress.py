@@ -20,6 +20,11 @@ LINES: dict[str, tuple[str, Progress | None]] = {
         Progress(120, 1000, {"loss": 0.31}),
     ),
     "a step is enough": ('{"step": 0}', Progress(0)),
+    "a checkpoint": (
+        '{"step": 120, "checkpoint": 100}',
+        Progress(120, None, {}, checkpoint=100),
+    ),
+    "a checkpoint that is no number": ('{"step": 120, "checkpoint": 0.5}', Progress(120)),
     "blanks around it": ('  {"step": 1}\r\n', Progress(1)),
     "an integer is a metric as well": ('{"step": 1, "seen": 64}', Progress(1, None, {"seen": 64})),
     "a loss that is not finite is left out": (
@@ -128,6 +133,13 @@ def test_lines_of_one_step_add_up() -> None:
     assert curve.latest is curve.points[0]
 
 
+def test_last_checkpoint_is_kept_in_mind() -> None:
+    lines = ['{"step": 1, "checkpoint": 1}', '{"step": 2}', '{"step": 2, "loss": 3}']
+    curve = ProgressCurve.of_lines(lines)
+    assert curve.latest == Progress(2, None, {"loss": 3}, checkpoint=1)
+    assert ProgressCurve.of_lines(curve.to_lines()).latest == curve.latest
+
+
 def test_what_is_done_again_takes_the_place_of_what_was_done() -> None:
     curve = curve_of(1, 2, 3, 4, 3, 4, 5)
     assert [point.step for point in curve.points] == [1, 2, 3, 4, 5]
@@ -162,6 +174,7 @@ def test_lines_are_folded_to_plain_json() -> None:
         "percent": None,
         "seconds_left": None,
         "metrics": {"loss": 0.25},
+        "checkpoint": None,
     }
     assert curve.to_rows() == [{"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25}]
     assert ProgressCurve.of_lines(curve.to_lines()).points == curve.points
