@@ -68,28 +68,59 @@ def log_of(task: Task, try_number: int | None = None) -> str:
     return "\n".join(task.read_log(try_number))
 
 
-def test_a_user_who_ends_or_clears_a_deferred_task_ends_its_training(
+def test_whoever_ends_or_clears_a_task_ends_its_training(
     airflow: AirflowUnderTest, admin: Any, namespace: str, wait_until_empty: Callable[[], None]
 ) -> None:
-    names = ("failed", "success", "cleared")
-    run: Run = airflow.run(dag(**{name: {"deferrable": True} for name in names}))
-    wait_until_up(admin, namespace, learners=6)
-    run.task("failed").set_state("failed")
+    deferred = ("failed", "success", "cleared", "given_up")
+    in_worker = ("terminated", "failed_in_worker", "cleared_in_worker")
+    run: Run = airflow.run(
+        dag(
+            **{name: {"deferrable": True} for name in deferred},
+            **{name: {"deferrable": False} for name in in_worker},
+        )
+    )
+    wait_until_up(admin, namespace, learners=14)
+    end_deferral(airflow, run.task("given_up"))
+    os.kill(airflow.find_task_process(run.task("terminated")), signal.SIGTERM)
+    for name in ("failed", "failed_in_worker"):
+        run.task(name).set_state("failed")
     run.task("success").set_state("success")
-    run.task("cleared").clear()
+    for name in ("cleared", "cleared_in_worker"):
+        run.task(name).clear()
     run.wait_for("failed")
-    states = {name: run.task(name).read_state() for name in names}
-    assert states == {"failed": "failed", "success": "success", "cleared": "success"}
+    states = {name: run.task(name).read_state() for name in (*deferred, *in_worker)}
+    assert states == {
+        "failed": "failed",
+        "success": "success",
+        "cleared": "success",
+        "given_up": "failed",
+        "terminated": "failed",
+        "failed_in_worker": "failed",
+        "cleared_in_worker": "success",
+    }
     cleared = run.task("cleared").read_xcom()
     assert [row["exit_code"] for row in cleared["learners"]] == [0, 0]
     assert "[0] up in try 2" in log_of(run.task("cleared"), 2)
+    assert "TaskDeferralTimeout" in log_of(run.task("given_up"))
+    assert "TrainingKilledError" in log_of(run.task("terminated"))
+    assert "its objects are deleted" in log_of(run.task("terminated"))
     wait_until_empty()
+
+
+def end_deferral(airflow: AirflowUnderTest, task: Task) -> None:
+    """Let the time be over for which Airflow lets a task be deferred."""
+    with closing(sqlite3.connect(airflow.home / "airflow.db", timeout=30)) as database, database:
+        database.execute(
+            "UPDATE task_instance SET trigger_timeout = '2026-01-01 00:00:00.000000' "
+            "WHERE dag_id = ? AND task_id = ? AND state = 'deferred'",
+            (task.run.dag_id, task.task_id),
+        )
 
 
 def test_a_dag_that_is_paused_or_deleted_while_its_task_is_deferred(
     airflow: AirflowUnderTest, admin: Any, namespace: str, wait_until_empty: Callable[[], None]
 ) -> None:
-    paused: Run = airflow.run(dag(train={"deferrable": True, "command": "sleep 10"}))
+    paused: Run = airflow.run(dag(train={"deferrable": True, "command": "sleep 6"}))
     deleted: Run = airflow.run(dag(train={"deferrable": True}))
     wait_until_up(admin, namespace, learners=4)
     airflow.api.pause(paused.dag_id)
@@ -106,50 +137,17 @@ def test_execution_timeout_counts_from_the_start_of_the_task_in_both_modes(
     airflow: AirflowUnderTest, wait_until_empty: Callable[[], None]
 ) -> None:
     source = dag(worker={"deferrable": False}, triggerer={"deferrable": True})
-    limit = "execution_timeout=datetime.timedelta(seconds=20), task_id="
+    limit = "execution_timeout=datetime.timedelta(seconds=12), task_id="
     run: Run = airflow.run(source.replace("task_id=", limit))
     run.wait_for("failed")
     for name in ("worker", "triggerer"):
         task = run.task(name)
-        assert 20 <= seconds_of(task) < 50
+        assert 12 <= seconds_of(task) < 42
         log = log_of(task)
         assert "TrainingTimeoutError" in log
         said = "when the task's execution_timeout was over [ExecutionTimeout]. Raise execution"
         assert said in log
         assert task.read_xcom("outcome")["reason"] == "ExecutionTimeout"
-    wait_until_empty()
-
-
-def test_a_deferral_that_airflow_ends_ends_its_training(
-    airflow: AirflowUnderTest, admin: Any, namespace: str, wait_until_empty: Callable[[], None]
-) -> None:
-    run: Run = airflow.run(dag(train={"deferrable": True}))
-    wait_until_up(admin, namespace, learners=2)
-    with closing(sqlite3.connect(airflow.home / "airflow.db", timeout=30)) as database, database:
-        database.execute(
-            "UPDATE task_instance SET trigger_timeout = '2026-01-01 00:00:00.000000' "
-            "WHERE dag_id = ? AND state = 'deferred'",
-            (run.dag_id,),
-        )
-    run.wait_for("failed")
-    assert "TaskDeferralTimeout" in log_of(run.task("train"))
-    wait_until_empty()
-
-
-def test_a_task_that_is_ended_in_its_worker_ends_its_training(
-    airflow: AirflowUnderTest, admin: Any, namespace: str, wait_until_empty: Callable[[], None]
-) -> None:
-    names = ("terminated", "failed", "cleared")
-    run: Run = airflow.run(dag(**{name: {"deferrable": False} for name in names}))
-    wait_until_up(admin, namespace, learners=6)
-    os.kill(airflow.find_task_process(run.task("terminated")), signal.SIGTERM)
-    run.task("failed").set_state("failed")
-    run.task("cleared").clear()
-    run.wait_for("failed")
-    states = {name: run.task(name).read_state() for name in names}
-    assert states == {"terminated": "failed", "failed": "failed", "cleared": "success"}
-    assert "TrainingKilledError" in log_of(run.task("terminated"))
-    assert "its objects are deleted" in log_of(run.task("terminated"))
     wait_until_empty()
 
 
