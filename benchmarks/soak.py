@@ -297,18 +297,21 @@ class Soak:
         return pods
 
     def _restart_triggerers(self) -> None:
-        ended = 0
-        while not self._is_over.wait(self._random.uniform(20, 60)):
+        ended, pause = 0, 30.0
+        while not self._is_over.wait(pause):
             if len(self._judged) == ended:
                 continue  # the last one has not come to anything yet
             ended = len(self._judged)
             with self._triggerer:
+                began = time.monotonic()
                 self._airflow.kill(
                     "triggerer", self._random.choice((signal.SIGTERM, signal.SIGKILL))
                 )
                 time.sleep(self._random.uniform(0, 4))
                 self._airflow.start("triggerer")
                 self._counts["restart"] += 1
+            # It is down for a part of the time only, however slow the machine is.
+            pause = self._random.uniform(2, 5) * (time.monotonic() - began)
 
     def _judge(self, plan: Plan, state: str, task: Task) -> str:
         """Say what is wrong with a task's end; empty when nothing is."""
