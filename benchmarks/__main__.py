@@ -15,6 +15,8 @@ from benchmarks.frame import Benchmark, Effort
 # By the letter that asks for it, the module whose BENCHMARK it is.
 MODULES = {
     "a": "benchmarks.imports",
+    "b": "benchmarks.tasks",
+    "f": "benchmarks.builders",
 }
 
 
