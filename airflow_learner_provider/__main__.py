@@ -118,7 +118,7 @@ def _is_ours(task: Any) -> bool:
 
 
 def _join(names: Iterable[str]) -> str:
-    return ", ".join(names) or "none"
+    return ", ".join(sorted(set(names))) or "none"
 
 
 if __name__ == "__main__":

@@ -105,7 +105,8 @@ def test_one_of_a_mapped_task_is_chosen_by_its_index(
     [
         pytest.param(
             ["tran"],
-            "has no task 'tran'; tasks that run trainings: before, train, each, named_late",
+            "has no task 'tran'; tasks that run trainings: before, each, named_late, "
+            "no_image, no_variable, train",
             id="no such task",
         ),
         pytest.param(["publish"], "task 'publish' is no LearnerStatefulSetOperator", id="not ours"),
