@@ -1,12 +1,16 @@
 """What users install is the wheel, not this checkout: build it and use it from outside."""
 
 import json
+import re
 import subprocess
 import sys
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from uv import find_uv_bin
 
 from airflow_learner_provider import __version__
@@ -33,13 +37,37 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Install the wheel and what it depends on, from uv's cache, which `make venv` filled."""
-    venv = tmp_path_factory.mktemp("installed") / "venv"
+    folder = tmp_path_factory.mktemp("installed")
+    venv = folder / "venv"
     run(UV, "venv", "--quiet", "--python", sys.executable, venv)
-    run(
-        *(UV, "pip", "install", "--quiet", "--offline", "--python", venv / "bin/python"),
-        *("--constraint", ROOT / "requirements.lock", wheel),
-    )
+    needed = {canonicalize_name(name) for name in find_needed("airflow-learner-provider")}
+    pins = re.split(r"^(?=[a-z0-9])", (ROOT / "requirements.lock").read_text(), flags=re.MULTILINE)
+    lock = folder / "requirements.lock"
+    lock.write_text("".join(pin for pin in pins if pin.partition("==")[0] in needed))
+    # uv's cache has the packages, but not what a resolver would ask the registry about them.
+    quiet = ("--quiet", "--offline", "--python", venv / "bin/python")
+    run(UV, "pip", "sync", *quiet, "--require-hashes", lock)
+    run(UV, "pip", "install", *quiet, "--no-deps", wheel)
+    run(UV, "pip", "check", *quiet[:1], *quiet[2:])
     return venv / "bin"
+
+
+def find_needed(name: str) -> set[str]:
+    """The packages that an installed one declares, and those that they declare in turn."""
+    found: set[tuple[str, tuple[str, ...]]] = set()
+    open_: list[tuple[str, tuple[str, ...]]] = [(name, ())]
+    while open_:
+        package, with_extras = open_.pop()
+        for text in metadata.requires(package) or []:
+            asked = Requirement(text)
+            entry = (asked.name, tuple(sorted(asked.extras)))
+            wanted = not asked.marker or any(
+                asked.marker.evaluate({"extra": extra}) for extra in ("", *with_extras)
+            )
+            if wanted and entry not in found:
+                found.add(entry)
+                open_.append(entry)
+    return {package for package, _ in found}
 
 
 def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
