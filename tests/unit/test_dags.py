@@ -21,6 +21,7 @@ IDS = [
     "train_on_schedule",
     "train_tensorflow",
     "train_torchrun",
+    "train_with_function",
 ]
 # Reads all DAG files as the dag processor does, in a process with a hash seed of its own.
 PROGRAM = """

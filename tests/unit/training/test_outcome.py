@@ -92,7 +92,7 @@ def test_outcome_of_a_training_that_failed() -> None:
         pod(1, ended(7, message="no data\n")),
         pod(2, running()),
     )
-    assert conclude(*changes, learners=3) == {
+    expected: dict[str, Any] = {
         "name": "digits",
         "namespace": "ml",
         "phase": "Failed",
@@ -135,6 +135,7 @@ def test_outcome_of_a_training_that_failed() -> None:
         "artifacts": [],
         "images": [],
     }
+    assert conclude(*changes, learners=3) == expected
 
 
 @pytest.mark.parametrize(
