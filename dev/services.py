@@ -18,7 +18,7 @@ from pathlib import Path
 from dev.cluster import build, containerd, host, settings
 from dev.cluster.settings import LOOPBACK, ClusterError
 
-_START_SECONDS = 20
+_START_SECONDS = 90
 _REGISTRY = "docker-registry"  # a Debian package
 
 

@@ -67,7 +67,7 @@ class Admin:
             response_types_map={200: "object", 201: "object", 202: "object"},
             auth_settings=["BearerToken"],
             _return_http_data_only=True,
-            _request_timeout=30,
+            _request_timeout=120,
         )
         return answer
 

@@ -24,7 +24,7 @@ class Api:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._http = httpx.Client(base_url=url, timeout=30)
+        self._http = httpx.Client(base_url=url, timeout=120)
 
     def __enter__(self) -> Self:
         return self
@@ -163,7 +163,7 @@ class Run:
         """Return a task instance; whether there is one is not asked."""
         return Task(self, task_id, map_index)
 
-    def wait_for(self, *states: str, timeout: float = 120) -> str:
+    def wait_for(self, *states: str, timeout: float = 300) -> str:
         """Wait until it is in one of these states.
 
         :raises AirflowError: it ended in another one, or the time is up; with the tasks' logs.
@@ -176,7 +176,7 @@ class Run:
         """Mark it, and so the tasks that run, as "success" or "failed"."""
         self.api.request("PATCH", self.path, json={"state": state})
 
-    def stop(self, *, timeout: float = 60) -> None:
+    def stop(self, *, timeout: float = 180) -> None:
         """Fail it if it still runs, and wait until its tasks have ended."""
         if self.read_state() not in ENDED_RUN:
             self.set_state("failed")
@@ -217,7 +217,7 @@ class Task:
         state: str | None = self.read()["state"]
         return state
 
-    def wait_for(self, *states: str, timeout: float = 120) -> str:
+    def wait_for(self, *states: str, timeout: float = 300) -> str:
         """Wait until it is in one of these states.
 
         :raises AirflowError: it ended in another one, or the time is up; with its log.

@@ -28,9 +28,9 @@ from dev.airflow.settings import (
     build_environment,
 )
 
-START_SECONDS = 120
+START_SECONDS = 300
 STOP_SECONDS = 6
-GRACE_SECONDS = 30  # as Kubernetes gives a pod
+GRACE_SECONDS = 90
 
 
 class Airflow:
@@ -168,7 +168,7 @@ class Airflow:
         """Return what a component has printed."""
         return self._output(component).read_text(errors="replace")
 
-    def wait_for_dag(self, dag_id: str, *, timeout: float = 60) -> None:
+    def wait_for_dag(self, dag_id: str, *, timeout: float = 180) -> None:
         """Wait until a DAG has been read from its file.
 
         :raises AirflowError: the file of that name cannot be read, or the time is up.
@@ -181,7 +181,7 @@ class Airflow:
                 raise AirflowError(f"no DAG {dag_id} in {self.dags}\n{reasons}")
             time.sleep(0.1)
 
-    def wait_for_run(self, dag_id: str, *, timeout: float = 60) -> Run:
+    def wait_for_run(self, dag_id: str, *, timeout: float = 180) -> Run:
         """Wait for the first run that the scheduler makes of a DAG."""
         deadline = time.monotonic() + timeout
         while not (runs := self.api.list_runs(dag_id)):

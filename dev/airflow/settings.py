@@ -73,9 +73,13 @@ def build_environment(
             "trigger_timeout_check_interval": 2,
         },
         "triggerer": {"job_heartbeat_sec": 1, "triggerer_health_check_threshold": 15},
-        # A worker notices the end of a task that deferred this long after it. Airflow fails a task
-        # that is queued again in the very loop in which the scheduler hears of that end.
-        "workers": {"min_heartbeat_interval": 1},
+        "workers": {
+            # A task fails whose worker has no answer for so long, which on a busy machine is soon.
+            "execution_api_timeout": 60,
+            # A worker notices the end of a task that deferred this long after it. Airflow fails a
+            # task that is queued again in the very loop in which the scheduler hears of that end.
+            "min_heartbeat_interval": 1,
+        },
     }
     environment = {
         name: value

@@ -30,12 +30,12 @@ from dev.airflow.rest import Json, Run
 from dev.airflow.server import Airflow
 from dev.airflow.settings import AirflowError
 from dev.services import S3, serve_s3
-from tests.cluster.core import Core
+from tests.cluster.core import Core, Gate
 
 CONNECTION = "kubernetes_default"
 OWNER_LABEL = "airflow-learner-tests"  # pid of the test run that made a namespace
-TEST_SECONDS = 600
-EMPTY_SECONDS = 60
+TEST_SECONDS = 900
+EMPTY_SECONDS = 180
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -184,6 +184,14 @@ def role_kubeconfig(admin: Admin, namespace: str, tmp_path: Path) -> Path:
 def core(namespace: str, role_kubeconfig: Path, tiny_image: str) -> Core:
     """Trainings without an Airflow around them."""
     return Core(namespace, role_kubeconfig, tiny_image)
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Gate:
+    """What learners wait at."""
+    folder = tmp_path / "gate"
+    folder.mkdir()
+    return Gate(folder)
 
 
 @pytest.fixture

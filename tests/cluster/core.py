@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_learner_provider.cluster.connection import Connection, connect
 from airflow_learner_provider.cluster.credentials import ClusterSettings
@@ -48,6 +48,33 @@ class TaskLog:
         return [line.removeprefix(mark) for line in self.lines if line.startswith(mark)]
 
 
+@dataclass(frozen=True)
+class Gate:
+    """Holds learners up until a test lets them go on, however long what it waits for takes.
+
+    :param folder: of the node, which learners have as their data.
+    """
+
+    folder: Path
+    wait: ClassVar[str] = 'until [ -e "$DATA_DIR/open" ]; do sleep 0.1; done'
+
+    @property
+    def store(self) -> dict[str, str]:
+        """`training_data` of those who wait."""
+        return {"type": "host_mount", "host_path": str(self.folder)}
+
+    def open(self) -> None:
+        """Let them go on."""
+        (self.folder / "open").touch()
+
+
+# Lets learners go on together; their `results` is a folder of the node.
+MEET = (
+    'mkdir -p "$RESULT_DIR"; touch "$RESULT_DIR/met-$LEARNER_ORDINAL"; '
+    'until [ "$(ls "$RESULT_DIR" | grep -c met-)" = "$NUM_LEARNERS" ]; do sleep 0.1; done; '
+)
+
+
 @dataclass
 class Core:
     """Runs trainings in a namespace with exactly the Role's rights.
@@ -71,7 +98,7 @@ class Core:
             "image": self.image,
             "cpus": "20m",
             "memory": "64Mi",
-            "ready_timeout": 60,
+            "ready_timeout": 300,
             "namespace": self.namespace,
         }
         return TrainingRequest(
@@ -149,7 +176,7 @@ def new_owner(**more: Any) -> Owner:
     return replace(owner, **more)
 
 
-async def until(look: Callable[[], Any], *, seconds: float = 30, pause: float = 0.1) -> Any:
+async def until(look: Callable[[], Any], *, seconds: float = 120, pause: float = 0.1) -> Any:
     """Look, in a thread, until there is something, and return it."""
     deadline = time.monotonic() + seconds
     while not (found := await asyncio.to_thread(look)):
