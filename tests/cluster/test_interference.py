@@ -55,7 +55,7 @@ async def test_what_is_done_to_running_learners_is_named(
         for name in deeds
     ]
     trainings = [core.start(request) for request in requests]
-    await until(lambda: core.log.text.count("is up") == 2 * len(deeds), seconds=90)
+    await until(lambda: core.log.text.count("is up") == 2 * len(deeds))
     for _, do in deeds.values():
         await asyncio.to_thread(do)
     outcomes = dict(zip(deeds, await asyncio.gather(*trainings), strict=True))
@@ -150,6 +150,24 @@ def take_back_readiness(admin: Admin, namespace: str, pod: str) -> None:
     admin.request("PATCH", f"{path}/pods/{pod}/status", body=body, content_type=MERGE)
 
 
+def tolerate(ghost: str, *, unreachable_seconds: int) -> list[dict[str, Any]]:
+    """Tolerations of pods that may be on the ghost, and stay for so long when it disappears."""
+    patience = {
+        "key": "node.kubernetes.io/unreachable",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": unreachable_seconds,
+    }
+    return [{"key": ghost, "operator": "Exists"}, patience]
+
+
+async def disappear(admin: Admin, namespace: str, ghost: str, *trainings: str) -> None:
+    """Let a node not answer any more, with both learners of each training on it."""
+    for pod in (f"{training}-{ordinal}" for training in trainings for ordinal in (0, 1)):
+        await asyncio.to_thread(take_back_readiness, admin, namespace, pod)
+    await asyncio.to_thread(set_node_ready, admin, ghost, status="Unknown")
+
+
 async def test_a_node_that_disappears_fails_the_training_whether_or_not_its_pods_are_evicted(
     *,
     core: Core,
@@ -160,16 +178,9 @@ async def test_a_node_that_disappears_fails_the_training_whether_or_not_its_pods
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(follow, "_GONE_SECONDS", 2)
-    monkeypatch.setitem(GRACE, Reason.NODE_NOT_READY, 8)
 
     def request(name: str, seconds: int) -> Any:
-        patience = {
-            "key": "node.kubernetes.io/unreachable",
-            "operator": "Exists",
-            "effect": "NoExecute",
-            "tolerationSeconds": seconds,
-        }
-        tolerations = [{"key": ghost, "operator": "Exists"}, patience]
+        tolerations = tolerate(ghost, unreachable_seconds=seconds)
         return core.request(
             command="sleep 600",
             name=name,
@@ -177,14 +188,15 @@ async def test_a_node_that_disappears_fails_the_training_whether_or_not_its_pods
             pod_template={"spec": {"tolerations": tolerations}},
         )
 
-    trainings = [core.start(request("evicted", 0)), core.start(request("waiting", 300))]
+    trainings = [core.start(request("evicted", 0)), core.start(request("waiting", 3600))]
     await until(lambda: set_running(admin, core.namespace, ghost) == 4)
     await until(lambda: core.log.text.count("learners are ready") == 2)
-    for pod in ("evicted-0", "evicted-1", "waiting-0", "waiting-1"):
-        await asyncio.to_thread(take_back_readiness, admin, core.namespace, pod)
-    await asyncio.to_thread(set_node_ready, admin, ghost, status="Unknown")
-    async with asyncio.timeout(60):
-        evicted, waiting = await asyncio.gather(*trainings)
+    await disappear(admin, core.namespace, ghost, "evicted", "waiting")
+    evicted = await trainings[0]
+    monkeypatch.setitem(GRACE, Reason.NODE_NOT_READY, 1)
+    where = ("-n", core.namespace)
+    await asyncio.to_thread(kubectl, "label", *where, "pod/waiting-0", "look=again")
+    waiting = await trainings[1]
     assert [evicted["reason"], waiting["reason"]] == ["NodeLost", "NodeNotReady"]
     assert f"on node {ghost} was lost" in evicted["message"]
     assert f"node {ghost} does not answer" in waiting["message"]
@@ -192,6 +204,41 @@ async def test_a_node_that_disappears_fails_the_training_whether_or_not_its_pods
         assert "retry." in outcome["message"]
         assert f"{outcome['name']} is not gone after 2 s; pods left: " in core.log.text
     # Without a kubelet nobody but a person can say that the pods are gone.
-    force = ("--all", "--force", "--grace-period=0", "-n", core.namespace)
-    await asyncio.to_thread(kubectl, "delete", "pods", *force)
+    await asyncio.to_thread(kubectl, "delete", "pods", "--all", "--force", *where)
+    await asyncio.to_thread(wait_until_empty)
+
+
+async def test_learners_whose_node_disappears_are_started_again_elsewhere_on_request(
+    *,
+    core: Core,
+    admin: Admin,
+    ghost: str,
+    kubectl: Callable[..., str],
+    wait_until_empty: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(GRACE, Reason.NODE_NOT_READY, 1)
+    matches = {"matchExpressions": [{"key": "ghost", "operator": "In", "values": [ghost]}]}
+    there_first = [{"weight": 100, "preference": matches}]
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": there_first}}
+    tolerations = tolerate(ghost, unreachable_seconds=3600)
+    request = core.request(
+        command="echo again",
+        name="again",
+        max_restarts=1,
+        restart_on=["NodeNotReady"],
+        pod_template={"spec": {"affinity": affinity, "tolerations": tolerations}},
+    )
+    training = core.start(request)
+    await until(lambda: set_running(admin, core.namespace, ghost) == 2)
+    await until(lambda: "learners are ready" in core.log.text)
+    await disappear(admin, core.namespace, ghost, "again")
+    await until(lambda: "[NodeNotReady]; starting all learners again" in core.log.text)
+    # Until somebody says that the old ones are gone, no new ones run beside them.
+    await asyncio.to_thread(kubectl, "delete", "pods", "--all", "--force", "-n", core.namespace)
+    outcome = await training
+    assert outcome["phase"] == "Succeeded"
+    assert [restart["reason"] for restart in outcome["restarts"]] == ["NodeNotReady"]
+    assert [row["node"] == ghost for row in outcome["learners"]] == [False, False]
+    assert "[1] again" in core.log.lines
     await asyncio.to_thread(wait_until_empty)
