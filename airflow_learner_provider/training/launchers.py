@@ -16,6 +16,8 @@ from kubernetes.client import V1EnvVar, V1EnvVarSource, V1ObjectFieldSelector
 from airflow_learner_provider.training.naming import POD_INDEX
 
 JAX_COORDINATOR_PORT = 1234
+# Where learner 0 says that its command has begun.
+JAX_START_PORT = 1235
 TORCH_PORT = 29500
 # The seed's port for TensorFlow, which its Service and its container declare.
 TENSORFLOW_PORT = 2222
@@ -26,6 +28,45 @@ LAUNCH_COMMAND = "LAUNCH_COMMAND"
 # Where the files of the mpi launcher are mounted, and where its script puts them to work.
 SSH_MOUNT = "/etc/learner-ssh"
 SSH_DIR = "/job/ssh"
+
+# Runs around the user's command: the others begin with learner 0, whose image may still be pulled
+# when its name resolves. JAX itself tries to reach it ever more seldom. (To wait for the
+# coordinator's own port would make the others import JAX only when learner 0 has done so.)
+_JAX_LAUNCH = rf"""
+begin='
+import os, socket, sys, time
+port, begun = {JAX_START_PORT}, time.monotonic()
+if os.environ["LEARNER_ORDINAL"] == "0":
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    others = set()
+    with socket.create_server(("", port), family=family, dualstack_ipv6=both) as server:
+        while len(others) < int(os.environ["NUM_LEARNERS"]) - 1:
+            connection, address = server.accept()
+            connection.close()
+            others.add(address[0])
+    sys.exit()
+patience = 60
+while time.monotonic() - begun <= patience:
+    try:
+        socket.create_connection((os.environ["FIRST_LEARNER"], port), timeout=2).close()
+        sys.exit()
+    except ConnectionRefusedError: # it is there, but has not begun
+        patience = 600
+    except OSError: # perhaps nothing gets through to this port
+        patience = 60
+    time.sleep(0.2)
+print(f"learner: learner 0 has not begun after {{patience}} s; starting all the same", flush=True)
+'
+if [ "$NUM_LEARNERS" -gt 1 ] && command -v python3 > /dev/null; then
+  if [ "$LEARNER_ORDINAL" -eq 0 ]; then
+    (python3 -c "$begin" &) # nobody's child: the command may wait for its own
+  else
+    python3 -c "$begin"
+  fi
+fi
+exec bash -c "$TRAINING_COMMAND"
+"""
 
 
 @dataclass(frozen=True)
@@ -112,7 +153,10 @@ def _build_jax(group: Group) -> list[V1EnvVar]:
     https://docs.jax.dev/en/latest/multi_process.html
     """
     first = group.addresses[0]
-    variables = {"JAX_COORDINATOR_ADDRESS": f"{first}:{JAX_COORDINATOR_PORT}"}
+    variables = {
+        LAUNCH_COMMAND: _JAX_LAUNCH,
+        "JAX_COORDINATOR_ADDRESS": f"{first}:{JAX_COORDINATOR_PORT}",
+    }
     if group.gpus:
         variables["JAX_LOCAL_DEVICE_IDS"] = ",".join(str(gpu) for gpu in range(group.gpus))
     variables |= {

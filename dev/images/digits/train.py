@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,7 @@ def main() -> None:
 
     started = time.monotonic()
     if "JAX_COORDINATOR_ADDRESS" in os.environ:  # set by launcher="jax"
-        join_learners()
+        jax.distributed.initialize()
     learner, learners = jax.process_index(), jax.process_count()
     print(f"learner {learner + 1} of {learners}, {jax.device_count()} devices", flush=True)
 
@@ -84,27 +83,6 @@ def main() -> None:
 def tell_progress(step: int, total: int, **metrics: float) -> None:
     """Print a line that Airflow shows as progress."""
     print(json.dumps({"step": step, "total": total, **metrics}), flush=True)
-
-
-def join_learners() -> None:
-    """Meet the other learners at the first one's address."""
-    if os.environ["LEARNER_ORDINAL"] != "0":
-        wait_for_port(os.environ["JAX_COORDINATOR_ADDRESS"])
-    jax.distributed.initialize()
-
-
-def wait_for_port(address: str, *, seconds: float = 120) -> None:
-    """Wait until the first learner listens: JAX itself tries again ever more seldom."""
-    host, port = address.rsplit(":", 1)
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        try:
-            socket.create_connection((host, int(port)), timeout=5).close()
-        except OSError:
-            time.sleep(0.2)
-        else:
-            return
-    print(f"nobody listens at {address} after {seconds:.0f} s; going on all the same")
 
 
 def select_own_part(data: dict[str, Any], *, learner: int, learners: int) -> tuple[Any, Any]:

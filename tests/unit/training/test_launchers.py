@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +17,7 @@ from kubernetes.client import ApiClient
 
 from airflow_learner_provider.exceptions import InvalidSpecError
 from airflow_learner_provider.training.launchers import (
+    JAX_START_PORT,
     Group,
     build_launcher_env,
     build_launcher_ports,
@@ -132,12 +140,40 @@ def test_a_launcher_sets_exactly_this(
     launcher: str, processes: int, expected: dict[str, Any]
 ) -> None:
     group = Group("fit", "ml", learners=2, processes=processes)
-    assert read_env(build_launcher_env(launcher, group)) == expected
+    env = read_env(build_launcher_env(launcher, group))
+    if launcher == "jax":
+        assert env.pop("LAUNCH_COMMAND").rstrip().endswith('exec bash -c "$TRAINING_COMMAND"')
+    assert env == expected
+
+
+def test_jax_learners_begin_with_the_first(tmp_path: Path) -> None:
+    variables = build_launcher_env("jax", GROUP)
+    (launch,) = (each.value or "" for each in variables if each.name == "LAUNCH_COMMAND")
+    with socket.create_server(("", 0)) as server:  # others may test here at this time
+        launch = launch.replace(str(JAX_START_PORT), str(server.getsockname()[1]))
+
+    def start(ordinal: int) -> subprocess.Popen[bytes]:
+        command = f"date +%s%N > {tmp_path}/{ordinal}"
+        env = {"LEARNER_ORDINAL": str(ordinal), "TRAINING_COMMAND": command}
+        known = {"PATH": os.environ["PATH"], "NUM_LEARNERS": "2", "FIRST_LEARNER": "localhost"}
+        return subprocess.Popen(["bash", "-c", launch], env=known | env, start_new_session=True)
+
+    with start(1) as other:
+        time.sleep(0.5)
+        with start(0) as first:
+            try:
+                assert (first.wait(20), other.wait(20)) == (0, 0)
+            finally:
+                with suppress(ProcessLookupError):  # what tells the other has ended with it
+                    os.killpg(first.pid, signal.SIGKILL)
+    begun = [int((tmp_path / str(ordinal)).read_text()) for ordinal in (0, 1)]
+    assert begun[0] < begun[1]
 
 
 def test_a_jax_process_has_all_gpus_of_its_learner() -> None:
     group = Group("fit", "ml", learners=2, gpus=4)
     env = read_env(build_launcher_env("jax", group))
+    del env["LAUNCH_COMMAND"]
     assert env == JAX | {"JAX_LOCAL_DEVICE_IDS": "0,1,2,3"}
 
 
