@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from dev.cluster import build, cluster, containerd, images, processes, settings
+from dev.cluster import build, cluster, containerd, images, processes, settings, simulated
 from dev.cluster.components import build_components
 from dev.cluster.progress import say
 from dev.cluster.settings import ClusterError
@@ -39,6 +39,12 @@ def _up(arguments: argparse.Namespace) -> None:
 
 def _down(arguments: argparse.Namespace) -> None:
     cluster.down(purge=arguments.purge)
+
+
+def _simulate(_: argparse.Namespace) -> None:
+    with simulated.control_plane():
+        print(settings.KUBECONFIG, flush=True)
+        sys.stdin.read()
 
 
 def _build(arguments: argparse.Namespace) -> None:
@@ -136,6 +142,8 @@ def _build_parser() -> argparse.ArgumentParser:
     up.add_argument("--images", nargs="+", default=[], choices=images.ON_REQUEST)
     down = add("down", _down, "end the cluster")
     down.add_argument("--purge", action="store_true", help="delete imported images and logs too")
+    text = "run a control plane with one simulated node until the input ends, beside any cluster"
+    add("simulate", _simulate, text)
     add("status", _status, "say how each part is")
     builder = add("build", _build, "build the programs and print where they are")
     builder.add_argument(

@@ -23,12 +23,13 @@ KUBELET_ROOT = RUN / "kubelet"
 
 NODE = "localhost"  # a name that resolves everywhere: the API server reaches the kubelet by it
 LOOPBACK = "127.0.0.1"
-API_PORT = 18443
-KUBELET_PORT = 18250
-KUBELET_HEALTH_PORT = 18248
-CONTROLLER_MANAGER_PORT = 18257
-SCHEDULER_PORT = 18259
-DNS_READY_PORT = 18281
+_PORTS = int(os.environ.get("AIRFLOW_LEARNER_CLUSTER_PORTS") or 18000)
+API_PORT = _PORTS + 443
+KUBELET_PORT = _PORTS + 250
+KUBELET_HEALTH_PORT = _PORTS + 248
+CONTROLLER_MANAGER_PORT = _PORTS + 257
+SCHEDULER_PORT = _PORTS + 259
+DNS_READY_PORT = _PORTS + 281
 API_URL = f"https://{LOOPBACK}:{API_PORT}"
 
 # The range that RFC 2544 sets apart for benchmarks: no real network has it.
