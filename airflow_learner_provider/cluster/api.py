@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import random
+import socket
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -42,6 +43,9 @@ _RESOURCES = {
     "SelfSubjectRulesReview": ("apis/authorization.k8s.io/v1", "selfsubjectrulesreviews"),
 }
 _VERBS = {"POST": "create", "GET": "get", "PATCH": "patch", "DELETE": "delete"}
+# In seconds: silence before the first question, between questions; and how many go unanswered.
+_KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 20, "TCP_KEEPCNT": 3}
+_PAGE = 250  # objects in one part of a list
 # So that a storm of new trainings does not run into the API server's own limits.
 _CONCURRENT_CALLS = 16
 
@@ -79,7 +83,8 @@ class Api:
                     self._settings = await self._read_again()
                 self._credentials = await load_credentials(self._settings)
             if self._session is None:
-                self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+                connector = aiohttp.TCPConnector(limit=0, socket_factory=_open_socket)
+                self._session = aiohttp.ClientSession(connector=connector)
             return self._credentials
 
     async def create(self, manifest: Json, *, dry_run: bool = False) -> Json:
@@ -101,6 +106,21 @@ class Api:
         """Return the list of a kind's objects, as the API server gives it."""
         params = {"labelSelector": selector} if selector else {}
         return await self._call("GET", kind, namespace, params=params)
+
+    async def list_pages(
+        self, kind: str, namespace: str, selector: str = ""
+    ) -> AsyncIterator[Json]:
+        """Return the list of a kind's objects page by page: a long one is a burden at once.
+
+        All pages show the same moment, and bear its position.
+        """
+        params = {"limit": str(_PAGE)} | ({"labelSelector": selector} if selector else {})
+        while True:
+            page = await self._call("GET", kind, namespace, params=params)
+            yield page
+            if not (token := page["metadata"].get("continue")):
+                return
+            params["continue"] = token
 
     async def patch(self, kind: str, namespace: str, name: str, patch: Json) -> Json:
         """Merge into an object and return it."""
@@ -244,6 +264,17 @@ class Api:
             proxy=credentials.proxy,
             server_hostname=credentials.server_hostname,
         )
+
+
+def _open_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """Open a socket that asks by itself whether the other end is still there, and costs nobody."""
+    family, kind, protocol, *_ = address
+    opened = socket.socket(family, kind, protocol)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEPALIVE.items():
+        if hasattr(socket, option):  # not every system has it
+            opened.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return opened
 
 
 def _content_type(method: str) -> str:

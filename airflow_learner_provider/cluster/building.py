@@ -44,8 +44,9 @@ async def fit(
     """
     if request.spec.completion == "wrapper":
         return objects
-    if connection.keeps_restart_policy is None:
-        connection.keeps_restart_policy = await keeps_restart_policy(connection.api, objects)
+    async with connection.asking:  # once for all trainings that begin together
+        if connection.keeps_restart_policy is None:
+            connection.keeps_restart_policy = await keeps_restart_policy(connection.api, objects)
     if connection.keeps_restart_policy:
         return objects
     if request.spec.completion == "native" or not isinstance(request.spec.command, str):

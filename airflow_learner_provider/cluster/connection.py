@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 from airflow_learner_provider.cluster.api import Api, ReadAgain
 from airflow_learner_provider.cluster.credentials import ClusterSettings
+from airflow_learner_provider.cluster.logs import SharedLimits
 from airflow_learner_provider.cluster.watch import Watch
 
 
@@ -18,6 +19,8 @@ class Connection:
     def __init__(self, settings: ClusterSettings, read_again: ReadAgain | None) -> None:
         self.api = Api(settings, read_again)
         self.users = 0
+        self.log_limits = SharedLimits()
+        self.asking = asyncio.Lock()
         # Whether the cluster keeps a restart policy on a container; None until somebody asked.
         self.keeps_restart_policy: bool | None = None
         self._watches: dict[str, tuple[Watch, int]] = {}

@@ -38,7 +38,6 @@ from airflow_learner_provider.training.limits import (
     read_progress,
     read_restarts,
 )
-from airflow_learner_provider.training.naming import Owner
 from airflow_learner_provider.training.objects import TrainingObjects
 from airflow_learner_provider.training.observation import (
     Observation,
@@ -51,6 +50,7 @@ from airflow_learner_provider.training.outcome import (
     build_table,
     write_note,
 )
+from airflow_learner_provider.training.pruning import prune
 from airflow_learner_provider.training.request import TrainingRequest
 from airflow_learner_provider.training.spec import OnFinish, WaitUntil
 from airflow_learner_provider.training.status import Phase, Status, compute_status
@@ -59,6 +59,7 @@ _LOG_DRAIN_SECONDS = 5
 _GONE_SECONDS = 60
 _LONGEST_PAUSE_SECONDS = 60
 _POSITIONS_SECONDS = 5
+_LEARNERS_A_SECOND = 5000
 
 
 async def run_training(
@@ -84,49 +85,63 @@ async def run_training(
     objects = await build(
         connection, request, accounts, native=request.spec.completion != "wrapper"
     )
-    async with connection.watch(objects.namespace) as watch:
+    namespace = objects.namespace
+    async with connection.watch(namespace) as watch:
         try:
-            owned = {manifest["kind"] for manifest in objects.owned}
-            await check_rights(connection.api, objects.namespace, owned)
-            objects = await fit(connection, request, accounts, objects)
-            stateful_set, created, started = await create_or_adopt(
-                connection.api, objects, request.owner
-            )
-            log.info(
-                "%s StatefulSet %s/%s with %d learners",
-                "Created" if created else "Adopted",
-                objects.namespace,
-                objects.name,
-                objects.learners,
-            )
-            uid = stateful_set["metadata"]["uid"]
-            observation = Observation(objects.name, uid, stateful_set, was_seen=True)
-            run = _Run(
-                connection,
-                request,
-                objects,
-                observation,
-                log,
-                progress=ProgressTeller(log, report, read_progress(observation)),
-                started=started,
-            )
+            run = await _begin(connection, request, objects, log, accounts=accounts, report=report)
+            del objects  # a training may take days, and there may be thousands
             return await run.to_the_end(watch)
         except Exception as e:
-            await _release_after(e, connection.api, objects, request.owner)
+            await _release_after(e, connection.api, namespace, request)
             raise
 
 
+async def _begin(
+    connection: Connection,
+    request: TrainingRequest,
+    objects: TrainingObjects,
+    log: Log,
+    *,
+    accounts: Accounts,
+    report: Callable[[dict[str, Any]], None] | None,
+) -> _Run:
+    """Create or adopt the training."""
+    owned = {manifest["kind"] for manifest in objects.owned}
+    await check_rights(connection.api, objects.namespace, owned)
+    objects = await fit(connection, request, accounts, objects)
+    stateful_set, created, started = await create_or_adopt(connection.api, objects, request.owner)
+    log.info(
+        "%s StatefulSet %s/%s with %d learners",
+        "Created" if created else "Adopted",
+        objects.namespace,
+        objects.name,
+        objects.learners,
+    )
+    uid = stateful_set["metadata"]["uid"]
+    kept = prune("StatefulSet", stateful_set)
+    observation = Observation(objects.name, uid, kept, was_seen=True)
+    return _Run(
+        connection,
+        request,
+        objects.namespace,
+        observation,
+        log,
+        progress=ProgressTeller(log, report, read_progress(observation)),
+        started=started,
+    )
+
+
 async def _release_after(
-    error: Exception, api: Api, objects: TrainingObjects, owner: Owner
+    error: Exception, api: Api, namespace: str, request: TrainingRequest
 ) -> None:
     """Delete what a try holds after an error, which stays the one to tell.
 
     It says as well when something could not be deleted.
     """
     try:
-        await release(api, objects.namespace, objects.name, owner)
+        await release(api, namespace, request.name, request.owner)
     except LearnerError as e:
-        where = f"StatefulSet {objects.namespace}/{objects.name}"
+        where = f"StatefulSet {namespace}/{request.name}"
         error.args = (f"{error}; {where} and what it owns may be left behind: {e}",)
 
 
@@ -135,7 +150,7 @@ class _Run:
         self,
         connection: Connection,
         request: TrainingRequest,
-        objects: TrainingObjects,
+        namespace: str,
         observation: Observation,
         log: Log,
         *,
@@ -145,7 +160,10 @@ class _Run:
         self._api = connection.api
         self._spec = request.spec
         self._owner = request.owner
-        self._objects = objects
+        self._namespace = namespace
+        self._name = observation.name
+        self._results_uri = read_results_uri(observation.stateful_set)
+        self._log_limits = connection.log_limits
         self._observation = observation
         self._log = log
         self._progress = progress
@@ -157,6 +175,7 @@ class _Run:
             adopted=not started,
         )
         self._told: set[tuple[Reason, int | None]] = set()
+        self._noted = read_log_positions(observation)
 
     async def to_the_end(self, watch: Watch) -> Outcome:
         """Follow, and return the outcome; the objects are gone or at rest by then."""
@@ -189,7 +208,7 @@ class _Run:
             pod = self._observation.pods.get(trouble.ordinal)
         if trouble is None or pod is None or not has_started(pod):
             return
-        lines = await read_log_end(self._api, self._objects.namespace, pod)
+        lines = await read_log_end(self._api, self._namespace, pod)
         title = f"::group::Last lines of learner {trouble.ordinal}, which failed first"
         for line in (title, *lines, "::endgroup::"):
             self._log.info("%s", line)
@@ -198,8 +217,9 @@ class _Run:
         """Follow one start of the group to its end, with the learners' logs."""
         logs = LogCopier(
             self._api,
-            self._objects.namespace,
+            self._namespace,
             self._observation,
+            self._log_limits,
             write=self._write,
             warn=self._log.warning,
             positions=read_log_positions(self._observation),
@@ -245,6 +265,8 @@ class _Run:
                     return status, None
             self._tell(status)
             await subscription.changed(within=None if wake is None else max(wake - now, 0))
+            # Each look goes over all learners, and changes of many learners come in swarms.
+            await asyncio.sleep(self._spec.learners / _LEARNERS_A_SECOND)
 
     def _may_restart(self, trouble: Trouble) -> bool:
         return (
@@ -289,27 +311,29 @@ class _Run:
         self._told.clear()
 
     async def _keep_positions(self, logs: LogCopier) -> None:
-        noted = dict(logs.positions)
         # What was written before comes in one burst, which is noted soon: it is not to come again.
         for pause in chain([1], repeat(_POSITIONS_SECONDS)):
             await asyncio.sleep(pause)
-            if logs.positions != noted:
-                noted = dict(logs.positions)
+            if logs.positions != self._noted:
+                await self._log_limits.notes.take()
                 await self._note_positions(logs)
 
     async def _note_positions(self, logs: LogCopier) -> None:
+        if (positions := dict(logs.positions)) == self._noted:
+            return
         try:
             async with asyncio.timeout(_POSITIONS_SECONDS):
                 await note_logs(
                     self._api,
-                    self._objects.namespace,
-                    self._objects.name,
+                    self._namespace,
+                    self._name,
                     uid=self._observation.uid or "",
-                    positions=logs.positions,
+                    positions=positions,
                     progress=self._progress.curve.to_lines(),
                 )
         except (LearnerError, TimeoutError) as e:
             self._log.info("How far the logs were copied could not be noted: %s", e)
+        self._noted = positions
 
     def _tell(self, status: Status) -> None:
         for row in status.learners:
@@ -327,22 +351,22 @@ class _Run:
         return build_outcome(
             self._observation,
             status,
-            namespace=self._objects.namespace,
+            namespace=self._namespace,
             gpus=self._spec.gpus,
             trouble=trouble,
             restarts=[*map(dict, self._restarts)],
             curve=self._progress.curve,
-            results_uri=read_results_uri(self._objects.stateful_set),
+            results_uri=self._results_uri,
         )
 
     async def _hand_over(self) -> None:
         """Leave a training that goes on to others: when the task runs again it starts anew."""
         uid = self._observation.uid or ""
-        await mark_reported(self._api, self._objects.namespace, self._objects.name, uid=uid)
+        await mark_reported(self._api, self._namespace, self._name, uid=uid)
 
     async def _let_go(self, outcome: Outcome) -> None:
         """Delete the objects, or put them to rest; what goes wrong here changes no verdict."""
-        namespace, name = self._objects.namespace, self._objects.name
+        namespace, name = self._namespace, self._name
         uid = self._observation.uid or ""
         keep = self._spec.on_finish_action is OnFinish.KEEP or (
             self._spec.on_finish_action is OnFinish.DELETE_ON_SUCCESS

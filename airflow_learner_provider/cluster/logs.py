@@ -1,13 +1,19 @@
-"""The learners' logs, copied live. Best effort: whatever goes wrong here changes no verdict."""
+"""The learners' logs, copied live. Best effort: whatever goes wrong here changes no verdict.
+
+What all trainings of a process together may cost is limited, see `SharedLimits`, and so is each
+learner, see `Allowance`. Both say what they leave out.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from datetime import datetime
+import random
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from airflow_learner_provider.cluster.api import Api
+from airflow_learner_provider.cluster.pace import Pace
 from airflow_learner_provider.exceptions import ApiError
 from airflow_learner_provider.training.completion import CONTAINER
 from airflow_learner_provider.training.observation import (
@@ -15,16 +21,86 @@ from airflow_learner_provider.training.observation import (
     Observation,
     container_status,
     has_started,
+    unix_time,
 )
 from airflow_learner_provider.training.staging import DOWNLOAD, UPLOAD
 
 log = logging.getLogger(__name__)
 
 _RECONNECT_SECONDS = 0.5
-# A learner may be silent for long; then a fresh connection shows whether the old one was dead.
-_SILENCE_SECONDS = 300
+_LONGEST_PAUSE_SECONDS = 60
+# A learner may be silent for long. TCP notices when the other end is gone; when that does not help
+# a fresh connection does.
+_SILENCE_SECONDS = 1800
 _LONGEST_LINE = 16 * 1024
 _END_LINES = 30
+# A log that is followed costs a connection, which with TLS takes more memory than the training.
+_MOST_FOLLOWED = 100
+_MOST_OF_ONE_TRAINING = 32
+# Logs that are read once more at the end of their training.
+_MOST_ENDING = 16
+_LINES_A_SECOND = 2000
+_NOTES_A_MINUTE = 3
+# Of one learner.
+_MOST_LINES_A_SECOND = 1000
+_MOST_BYTES = 64 * 1024**2
+
+
+class SharedLimits:
+    """What all logs of a cluster may cost in a process together; what is more has to wait.
+
+    :param places: each is a log that is followed.
+    :param ending: each is a log that is read to its end.
+    :param lines: of all logs; a triggerer that does nothing but log serves no trigger.
+    :param retries: of reading a log that broke off.
+    :param notes: of how far a training's logs were copied.
+    """
+
+    def __init__(self) -> None:
+        self.places = asyncio.Semaphore(_MOST_FOLLOWED)
+        self.ending = asyncio.Semaphore(_MOST_ENDING)
+        self.lines = Pace(a_second=_LINES_A_SECOND, burst=_LINES_A_SECOND)
+        self.retries = Pace(a_second=1, burst=20)
+        self.notes = Pace(a_second=_NOTES_A_MINUTE / 60, burst=10)
+
+
+class Allowance:
+    """How much of one log is copied: so many lines a second, and so many bytes in all.
+
+    A second is one of the learner's: a long log that is read at once loses nothing.
+    """
+
+    def __init__(self) -> None:
+        self.is_used_up = False
+        self._bytes = 0
+        self._second = ""
+        self._lines = 0
+
+    def take(self, time: str, size: int) -> bool:
+        """Tell whether a line is copied.
+
+        :param time: when it was written, as RFC 3339.
+        :param size: in bytes.
+        """
+        if (second := time[:19]) != self._second:
+            self._second, self._lines = second, 0
+        self._lines += 1
+        if self._lines > _MOST_LINES_A_SECOND:
+            return False
+        self._bytes += size
+        self.is_used_up = self._bytes > _MOST_BYTES
+        return not self.is_used_up
+
+    def describe_left_out(self, time: str | None = None) -> str | None:
+        """Say what was left out of the second before this time; None when nothing was.
+
+        :param time: of the next line; None is the end of the log.
+        """
+        left_out = self._lines - _MOST_LINES_A_SECOND
+        if left_out <= 0 or (time is not None and time[:19] == self._second):
+            return None
+        self._lines = 0
+        return f"... {left_out} lines left out: more than {_MOST_LINES_A_SECOND} in a second"
 
 
 async def read_log_end(api: Api, namespace: str, pod: Json) -> list[str]:
@@ -54,9 +130,10 @@ class LogCopier:
 
     The logs of the containers that stage its data are copied as well.
 
+    :param shared: with all other logs of this cluster.
     :param write: is given whose line it is, such as "0" or "0 download", the line, and the Unix
         time in seconds at which it was written.
-    :param warn: is told, once, when the logs may not be read.
+    :param warn: is told when logs are not shown, or later.
     :param positions: time of the last line that was copied of each of these, kept up to date.
     """
 
@@ -65,6 +142,7 @@ class LogCopier:
         api: Api,
         namespace: str,
         observation: Observation,
+        shared: SharedLimits,
         *,
         write: Callable[[str, str, float], None],
         warn: Callable[[str], object],
@@ -76,12 +154,17 @@ class LogCopier:
         self._observation = observation
         self._write = write
         self._warn = warn
-        self._is_refused = False
+        self._shared = shared
+        self._own_places = asyncio.Semaphore(_MOST_OF_ONE_TRAINING)
+        self._waiting: set[tuple[int, str]] = set()
+        self._ending = asyncio.Event()
+        self._told: set[str] = set()
         self._tasks: dict[tuple[int, str], asyncio.Task[None]] = {}
+        self._allowances: dict[str, Allowance] = {}
 
     def update(self) -> None:
         """Begin to copy from the containers that have started by now."""
-        for ordinal, pod in self._observation.pods.items():
+        for ordinal, pod in sorted(self._observation.pods.items()):
             for container in (DOWNLOAD, CONTAINER, UPLOAD):
                 source = ordinal, container
                 if source not in self._tasks and has_started(pod, container):
@@ -90,9 +173,18 @@ class LogCopier:
     async def drain(self, ordinals: Iterable[int], *, seconds: float) -> None:
         """Wait for the rest of the logs of learners that have ended, at most so long, and stop."""
         wanted = set(ordinals)
-        ending = [task for (ordinal, _), task in self._tasks.items() if ordinal in wanted]
-        if ending:
-            await asyncio.wait(ending, timeout=seconds)
+        ended = [source for source in self._tasks if source[0] in wanted]
+        self._ending.set()
+        for source in self._waiting.intersection(ended):  # those that are followed are read on
+            self._tasks[source].cancel()
+            self._tasks[source] = asyncio.create_task(self._copy(*source))
+        if ended:
+            _, late = await asyncio.wait([self._tasks[s] for s in ended], timeout=seconds)
+            names = [str(ordinal) for ordinal, name in sorted(ended) if name == CONTAINER]
+            late_ones = [n for n in names if self._tasks[int(n), CONTAINER] in late]
+            if late_ones:
+                which = ", ".join(late_ones[:10]) + (", ..." if len(late_ones) > 10 else "")
+                self._warn(f"The end of these learners' logs did not come in time: {which}")
         await self.stop()
 
     async def stop(self) -> None:
@@ -101,7 +193,36 @@ class LogCopier:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
+    def _warn_once(self, message: str) -> None:
+        if message not in self._told:
+            self._told.add(message)
+            self._warn(message)
+
+    @asynccontextmanager
+    async def _place(self, source: tuple[int, str], *, again: bool) -> AsyncIterator[None]:
+        """Wait for a place among the logs that are read at once."""
+        async with AsyncExitStack() as stack:
+            if self._ending.is_set():
+                await stack.enter_async_context(self._shared.ending)
+            else:
+                if self._own_places.locked() or self._shared.places.locked():
+                    self._warn_once(
+                        "More logs are written than can be followed at once: "
+                        f"{_MOST_OF_ONE_TRAINING} of one training, {_MOST_FOLLOWED} of all; some "
+                        "learners' lines come later, at the latest when the training has ended"
+                    )
+                self._waiting.add(source)
+                try:
+                    if again:
+                        await self._shared.retries.take()
+                    await stack.enter_async_context(self._own_places)
+                    await stack.enter_async_context(self._shared.places)
+                finally:
+                    self._waiting.discard(source)
+            yield
+
     async def _copy(self, ordinal: int, container: str) -> None:
+        failures = 0
         while True:
             pod = self._observation.pods.get(ordinal)
             status = container_status(pod, container) if pod is not None else None
@@ -110,25 +231,45 @@ class LogCopier:
             # After a restart the holder is in the learner's place; its predecessor has the log.
             ended = status.get("restartCount", 0) > 0 and container != DOWNLOAD
             try:
-                await self._copy_once(pod["metadata"]["name"], ordinal, container, previous=ended)
+                async with self._place((ordinal, container), again=failures > 0):
+                    name = pod["metadata"]["name"]
+                    copied = await self._copy_once(name, ordinal, container, previous=ended)
             except ApiError as e:
                 if e.status == 403:
-                    if not self._is_refused:
-                        self._is_refused = True
-                        self._warn(f"The learners' output is not shown: {e}")
+                    self._warn_once(f"The learners' output is not shown: {e}")
                     return
                 log.debug("%s; trying again", e)
+                failures += 1
             else:
                 current = self._observation.pods.get(ordinal)
                 status = container_status(current, container) if current is not None else None
                 if ended or status is None or "running" not in status.get("state", {}):
                     return
-            await asyncio.sleep(_RECONNECT_SECONDS)
+                if self._allowance(ordinal, container).is_used_up:
+                    return
+                failures = 0 if copied else failures + 1
+            await self._pause(failures)
 
-    async def _copy_once(self, pod: str, ordinal: int, container: str, *, previous: bool) -> None:
-        """Copy to the end of the stream."""
-        whose = str(ordinal) if container == CONTAINER else f"{ordinal} {container}"
-        after = self.positions.get(whose, "")
+    async def _pause(self, failures: int) -> None:
+        """Wait before the next attempt; not at the end of the training."""
+        longest = _RECONNECT_SECONDS if self._ending.is_set() else _LONGEST_PAUSE_SECONDS
+        pause = min(_RECONNECT_SECONDS * 2 ** max(failures - 1, 0), longest)
+        pause *= random.uniform(0.5, 1.5)  # noqa: S311 - jitter
+        if self._ending.is_set():
+            await asyncio.sleep(pause)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause):
+                await self._ending.wait()
+
+    def _allowance(self, ordinal: int, container: str) -> Allowance:
+        return self._allowances.setdefault(_name(ordinal, container), Allowance())
+
+    async def _copy_once(self, pod: str, ordinal: int, container: str, *, previous: bool) -> bool:
+        """Copy to the end of the stream; return whether there was anything."""
+        whose = _name(ordinal, container)
+        allowance = self._allowance(ordinal, container)
+        after = begun = self.positions.get(whose, "")
         params = {"container": container, "timestamps": "true"}
         params["previous" if previous else "follow"] = "true"
         if after:
@@ -143,9 +284,28 @@ class LogCopier:
             longest=_LONGEST_LINE,
         ) as lines:
             async for line in lines:
-                time, _, text = line.decode(errors="replace").partition(" ")
+                head, _, text = line.partition(b" ")
+                time = head.decode(errors="replace")
                 # sinceTime counts in whole seconds, so some lines come a second time.
-                if time > after:
-                    self.positions[whose] = after = time
-                    at = datetime.fromisoformat(time).timestamp()
-                    self._write(whose, _as_shown(text), at)
+                if time <= after:
+                    continue
+                if (left_out := allowance.describe_left_out(time)) is not None:
+                    self._write(whose, left_out, unix_time(time))
+                if allowance.take(time, len(line)):
+                    await self._shared.lines.take()
+                    shown = _as_shown(text.decode(errors="replace"))
+                    self._write(whose, shown, unix_time(time))
+                elif allowance.is_used_up:
+                    self._write(whose, _USED_UP, unix_time(time))
+                    break
+                self.positions[whose] = after = time
+        if (left_out := allowance.describe_left_out()) is not None:
+            self._write(whose, left_out, unix_time(after))
+        return after != begun
+
+
+_USED_UP = f"... the rest of the log is left out: it has more than {_MOST_BYTES // 1024**2} MiB"
+
+
+def _name(ordinal: int, container: str) -> str:
+    return str(ordinal) if container == CONTAINER else f"{ordinal} {container}"

@@ -19,10 +19,11 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
-from airflow_learner_provider.cluster.api import Api, Json
+from airflow_learner_provider.cluster.api import Api
 from airflow_learner_provider.exceptions import ApiError
 from airflow_learner_provider.training.naming import MANAGED_SELECTOR
 from airflow_learner_provider.training.observation import Observation
+from airflow_learner_provider.training.pruning import prune
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class Subscription:
         self._changed = asyncio.Event()
         self._failure: ApiError | None = None
 
-    def apply(self, kind: str, change: str, obj: Json) -> None:
+    def apply(self, kind: str, change: str, obj: Mapping[str, Any]) -> None:
         """Fold a change in, and wake who waits if it is about this training."""
         if self.observation.apply(kind, change, obj):
             self._changed.set()
@@ -75,7 +76,9 @@ class Watch:
         self._api = api
         self._namespace = namespace
         self._subscriptions: dict[str, set[Subscription]] = {}
-        self._objects: dict[str, dict[str, Json]] = {kind: {} for kind in _KINDS}
+        self._objects: dict[str, dict[str, Mapping[str, Any]]] = {kind: {} for kind in _KINDS}
+        # The same by the training that they may be about, and by kind and name.
+        self._known: dict[str, dict[tuple[str, str], Mapping[str, Any]]] = {}
         self._listed = {kind: asyncio.Event() for kind in _KINDS}
         self.failure: ApiError | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -112,9 +115,11 @@ class Watch:
             ) from None
         if self.failure is not None:
             raise self.failure
-        for kind, objects in self._objects.items():
-            for obj in objects.values():
-                subscription.apply(kind, "ADDED", obj)
+        known = self._known.get(observation.name, {})
+        for kind in _KINDS:  # the StatefulSet first: its uid tells whose the others are
+            for (of_kind, _), obj in known.items():
+                if of_kind == kind:
+                    subscription.apply(kind, "ADDED", obj)
         with self._registered(subscription):
             yield subscription
 
@@ -141,15 +146,15 @@ class Watch:
                 failures = 0
                 continue
             except ApiError as e:
-                if e.status == 410:  # the position is too old: begin anew
-                    position = None
-                    continue
                 if e.is_final:
                     self._fail(e)
                     return
                 failures += 1
-                # Once an outage is enough: the pauses below are short, and there are three of us.
-                log.log(logging.WARNING if failures == 1 else logging.DEBUG, "%s; trying again", e)
+                if e.status == 410:  # the position is too old: begin anew
+                    position = None
+                else:  # once an outage is enough: the pauses are short, and there are three of us
+                    level = logging.WARNING if failures == 1 else logging.DEBUG
+                    log.log(level, "%s; trying again", e)
             pause = min(0.25 * 2**failures, 8) * random.uniform(0.5, 1.5)  # noqa: S311 - jitter
             await asyncio.sleep(pause)
 
@@ -162,14 +167,14 @@ class Watch:
                 subscription.fail(error)
 
     async def _list(self, kind: str) -> str:
-        answer = await self._api.list(kind, self._namespace, _KINDS[kind])
-        known = self._objects[kind]
-        found = {item["metadata"]["name"]: item for item in answer["items"]}
-        for name in known.keys() - found.keys():
-            self._dispatch(kind, "DELETED", known[name])
-        for item in found.values():
-            self._dispatch(kind, "MODIFIED", item)
-        position: str = answer["metadata"]["resourceVersion"]
+        missing = set(self._objects[kind])
+        async for page in self._api.list_pages(kind, self._namespace, _KINDS[kind]):
+            for item in page["items"]:
+                missing.discard(item["metadata"]["name"])
+                self._dispatch(kind, "MODIFIED", item)
+            position: str = page["metadata"]["resourceVersion"]
+        for name in missing:
+            self._dispatch(kind, "DELETED", self._objects[kind][name])
         return position
 
     async def _watch(self, kind: str, position: str) -> str:
@@ -199,40 +204,30 @@ class Watch:
                 position = obj["metadata"]["resourceVersion"]
         return position
 
-    def _dispatch(self, kind: str, change: str, obj: Json) -> None:
-        obj = _prune(kind, obj)
-        name = obj["metadata"]["name"]
+    def _dispatch(self, kind: str, change: str, obj: Mapping[str, Any]) -> None:
+        kept = prune(kind, obj)
+        if kept is None:
+            return
+        name = kept["metadata"]["name"]
         if change == "DELETED":
             self._objects[kind].pop(name, None)
         else:
-            self._objects[kind][name] = obj
-        for training in _trainings_of(kind, obj):
+            self._objects[kind][name] = kept
+        for training in _trainings_of(kind, kept):
+            known = self._known.setdefault(training, {})
+            known[kind, name] = kept
+            if change == "DELETED":
+                del known[kind, name]
+                if not known:
+                    del self._known[training]
             for subscription in self._subscriptions.get(training, ()):
-                subscription.apply(kind, change, obj)
+                subscription.apply(kind, change, kept)
 
 
-def _trainings_of(kind: str, obj: Json) -> tuple[str, ...]:
+def _trainings_of(kind: str, obj: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the trainings that an object may be about."""
-    about: str = (
-        obj["involvedObject"].get("name", "") if kind == "Event" else obj["metadata"]["name"]
-    )
-    return (about,) if kind == "StatefulSet" else (about, about.rpartition("-")[0])
-
-
-def _prune(kind: str, obj: Json) -> Json:
-    """Keep only what is looked at: thousands of trainings are followed in one process."""
-    metadata = {k: v for k, v in obj["metadata"].items() if k != "managedFields"}
-    if kind == "Event":
-        kept: Mapping[str, Any] = {k: obj.get(k) for k in _EVENT_FIELDS}
-        metadata = {"name": metadata["name"], "uid": metadata["uid"]}
-    elif kind == "Pod":
-        kept = {"spec": {"nodeName": obj["spec"].get("nodeName")}, "status": obj.get("status", {})}
-    else:
-        kept = {
-            "spec": {"replicas": obj["spec"].get("replicas", 1)},
-            "status": obj.get("status", {}),
-        }
-    return {"metadata": metadata, **kept}
-
-
-_EVENT_FIELDS = ("involvedObject", "type", "reason", "message", "lastTimestamp", "count")
+    name: str = (obj["involvedObject"] if kind == "Event" else obj["metadata"]).get("name", "")
+    if kind == "StatefulSet":
+        return (name,)
+    training = name.rpartition("-")[0]
+    return (training,) if kind == "Pod" else (name, training)

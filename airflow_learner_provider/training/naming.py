@@ -136,4 +136,5 @@ def ordinal_of(pod_name: str) -> int:
 
 def is_learner_of(name: str, pod_name: str) -> bool:
     """Tell whether a pod is a learner of the training of that name."""
-    return bool(re.fullmatch(rf"{re.escape(name)}-\d+", pod_name))
+    training, _, ordinal = pod_name.rpartition("-")
+    return training == name and ordinal.isdecimal()

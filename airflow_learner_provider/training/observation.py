@@ -114,11 +114,11 @@ class Observation:
 
     def _apply_event(self, name: str, event: Json) -> None:
         about = event["involvedObject"]
-        if event.get("reason") == "Started" and about.get("fieldPath") == _LEARNER_PATH:
+        if _is_start(event):
             time = event.get("lastTimestamp")
             if time is not None:
                 self.starts.setdefault(about["name"], {})[about.get("uid", "")] = time
-        elif event.get("type") == "Warning" or event.get("reason") in _TELLING:
+        elif is_telling(event):
             self.events.pop(name, None)
             self.events[name] = event
             while len(self.events) > _MOST_EVENTS:
@@ -199,6 +199,17 @@ def condition(obj: Json, kind: str) -> Json:
     """A condition of an object by its type; empty when it is not there."""
     conditions = obj.get("status", {}).get("conditions") or ()
     return next((c for c in conditions if c["type"] == kind), {})
+
+
+def is_telling(event: Json) -> bool:
+    """Tell whether an event says something about how a training fares; most do not."""
+    return event.get("type") == "Warning" or event.get("reason") in _TELLING or _is_start(event)
+
+
+def _is_start(event: Json) -> bool:
+    """Tell whether a learner's command was started."""
+    path = event["involvedObject"].get("fieldPath")
+    return event.get("reason") == "Started" and path == _LEARNER_PATH
 
 
 def is_ending(pod: Json) -> bool:
