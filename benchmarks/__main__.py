@@ -16,6 +16,7 @@ from benchmarks.frame import Benchmark, Effort
 MODULES = {
     "a": "benchmarks.imports",
     "b": "benchmarks.tasks",
+    "c": "benchmarks.create",
     "f": "benchmarks.builders",
 }
 
