@@ -17,6 +17,7 @@ MODULES = {
     "a": "benchmarks.imports",
     "b": "benchmarks.tasks",
     "c": "benchmarks.create",
+    "e": "benchmarks.logs",
     "f": "benchmarks.builders",
 }
 
