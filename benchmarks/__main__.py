@@ -17,6 +17,7 @@ MODULES = {
     "a": "benchmarks.imports",
     "b": "benchmarks.tasks",
     "c": "benchmarks.create",
+    "d": "benchmarks.waiting",
     "e": "benchmarks.logs",
     "f": "benchmarks.builders",
 }
@@ -59,7 +60,7 @@ def run(key: str, effort: Effort) -> report.Result | None:
         return None
     command = f"python -m benchmarks --only {key}{' --quick' if effort.quick else ''}"
     seconds = time.monotonic() - started
-    print(*report.build_table(rows), sep="\n", flush=True)
+    print(*report.build_tables(rows), sep="\n", flush=True)
     return report.Result(key, benchmark.title, benchmark.about, command, seconds, rows)
 
 

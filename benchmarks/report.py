@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from itertools import groupby
 from pathlib import Path
 
 from benchmarks.frame import Row, Value
@@ -51,15 +52,24 @@ def describe_machine() -> dict[str, str]:
     } | {name: version(name) for name in _PACKAGES}
 
 
-def build_table(rows: Sequence[Row]) -> list[str]:
-    """Return a Markdown table, set so that it reads well in a terminal too."""
-    columns = list(dict.fromkeys(name for row in rows for name in row.values))
+def build_tables(rows: Sequence[Row]) -> list[str]:
+    """Return Markdown tables, set so that they read well in a terminal too.
+
+    Rows with the same columns that follow each other share one.
+    """
+    lines: list[str] = []
+    for columns, group in groupby(rows, key=lambda row: tuple(row.values)):
+        lines += ["", *_build_table(columns, list(group))]
+    return lines[1:]
+
+
+def _build_table(columns: Sequence[str], rows: Sequence[Row]) -> list[str]:
     has_bar = any(row.bar for row in rows)
     has_note = any(row.note for row in rows)
     header = ["", *columns, *(["bar", "met"] if has_bar else []), *(["note"] if has_note else [])]
     lines = [header]
     for row in rows:
-        cells = [row.what, *(_format(row.values.get(name, "")) for name in columns)]
+        cells = [row.what, *(_format(row.values[name]) for name in columns)]
         if has_bar:
             cells += [row.bar, {None: "", True: "yes", False: "**no**"}[row.met]]
         if has_note:
@@ -115,7 +125,7 @@ def write_pages(results: Sequence[Result], machine: Mapping[str, str]) -> list[P
 
 def _build_part(result: Result) -> str:
     lines = [f"`{result.command}`, {result.seconds:.0f} s. {result.about}".rstrip(), ""]
-    return "\n".join([*lines, *build_table(result.rows)])
+    return "\n".join([*lines, *build_tables(result.rows)])
 
 
 def _replace(page: str, key: str, text: str) -> str:
