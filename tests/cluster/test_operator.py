@@ -62,7 +62,7 @@ def test_a_training_shows_its_logs_and_hands_its_result_on(
         rows = outcome["learners"]
         assert [row["result"] for row in rows] == [{"accuracy": 0.9}, {"accuracy": 0.91}]
         assert [row["exit_code"] for row in rows] == [0, 0]
-        assert 5 <= outcome["timings"]["run"] < 15
+        assert outcome["timings"]["run"] >= 5
     wait_until_empty()
 
 
