@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -99,10 +100,17 @@ class Api:
         """Let a DAG run."""
         self.request("PATCH", f"/dags/{dag_id}", json={"is_paused": False})
 
-    def list_import_errors(self) -> dict[str, str]:
-        """Return why DAG files could not be read, by their names."""
+    def list_import_errors(self, *, since: float) -> dict[str, str]:
+        """Return why DAG files could not be read, by their names.
+
+        :param since: Unix time in seconds; what was found before it is passed over.
+        """
         errors = self.request("GET", "/importErrors", params={"limit": 100})["import_errors"]
-        return {error["filename"]: error["stack_trace"] for error in errors}
+        return {
+            error["filename"]: error["stack_trace"]
+            for error in errors
+            if datetime.fromisoformat(error["timestamp"]).timestamp() >= since
+        }
 
     def list_asset_events(self, run: Run) -> list[Json]:
         """List what a run told about assets."""

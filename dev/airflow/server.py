@@ -168,14 +168,15 @@ class Airflow:
         """Return what a component has printed."""
         return self._output(component).read_text(errors="replace")
 
-    def wait_for_dag(self, dag_id: str, *, timeout: float = 180) -> None:
+    def wait_for_dag(self, dag_id: str, *, since: float = 0, timeout: float = 180) -> None:
         """Wait until a DAG has been read from its file.
 
+        :param since: Unix time in seconds; errors from before it are those of an earlier file.
         :raises AirflowError: the file of that name cannot be read, or the time is up.
         """
         deadline = time.monotonic() + timeout
         while self.api.read_dag(dag_id) is None:
-            errors = self.api.list_import_errors()
+            errors = self.api.list_import_errors(since=since)
             if any(Path(name).stem == dag_id for name in errors) or time.monotonic() > deadline:
                 reasons = "\n".join(f"{name}: {text}" for name, text in errors.items())
                 raise AirflowError(f"no DAG {dag_id} in {self.dags}\n{reasons}")

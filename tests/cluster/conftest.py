@@ -268,11 +268,12 @@ class AirflowUnderTest:
 
     def _add(self, dag_id: str, text: str) -> str:
         path = self.server.dags / f"{dag_id}.py"
+        written = time.time()
         part = path.with_suffix(".part")
         part.write_text(text)
         part.rename(path)  # never seen half written
         self.files.append(path)
-        self.server.wait_for_dag(dag_id)
+        self.server.wait_for_dag(dag_id, since=written)
         return dag_id
 
     def trigger(self, dag_id: str, conf: Json | None = None) -> Run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from pathlib import Path
 from typing import Any
 
 from dev.airflow.rest import ENDED_TASK
@@ -46,9 +47,17 @@ async def test_progress_is_taken_out_of_the_log_and_outlives_a_triggerer(core: C
 
 
 def test_progress_is_an_xcom_while_a_training_runs_and_a_gauge_and_evidence_of_its_assets(
-    airflow: Any, gauges: socket.socket
+    airflow: Any, gauges: socket.socket, tmp_path: Path
 ) -> None:
-    arguments = {"command": STEPS, "learners": 1, "cpus": "50m", "memory": "64Mi"}
+    # The trainings go on after their first step when they have been looked at.
+    wait = "until [ -e $DATA_DIR/seen ]; do sleep 0.2; done"
+    arguments = {
+        "command": STEPS.replace("sleep 1", wait),
+        "learners": 1,
+        "cpus": "50m",
+        "memory": "64Mi",
+        "training_data": {"type": "host_mount", "host_path": str(tmp_path)},
+    }
     run = airflow.run(f"""
 from airflow.sdk import Asset
 
@@ -69,6 +78,7 @@ with DAG(DAG_ID, schedule=None):
         while task.read_xcom("progress") is None or task.read_state() != state:
             assert task.read_state() not in ENDED_TASK, task.describe()
             time.sleep(0.2)
+    (tmp_path / "seen").touch()
     run.wait_for("success")
     expected = set()
     for home in homes:
