@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import json
-from collections.abc import Mapping, Sequence
+import symtable
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,27 +28,55 @@ def build_files(
     :param source: its definition, as a module of its own.
     :param args: positional arguments.
     :param kwargs: arguments by name.
-    :raises InvalidSpecError: an argument is not JSON, and it names the argument; or all of it is
-        too long for a ConfigMap.
+    :raises InvalidSpecError: the function uses what is not in it, or an argument is not JSON, and
+        it names either; or all of it is too long for a ConfigMap.
     """
+    # Types that only the DAG file imports may stand in the function's signature.
+    module = f"from __future__ import annotations\n\n{source}"
+    _check_is_whole(name, module)
     given = {f"argument {i + 1}": value for i, value in enumerate(args)}
     given |= {f"argument {key}": value for key, value in kwargs.items()}
     for where, value in given.items():
         if wrong := function_runner.find_not_json(value, where):
-            raise InvalidSpecError(f"{name}: {wrong}")
+            raise InvalidSpecError(wrong)
     arguments = {"name": name, "args": list(args), "kwargs": dict(kwargs)}
     files = {
-        # Types that only the DAG file imports may stand in the function's signature.
-        FUNCTION_FILE: f"from __future__ import annotations\n\n{source}",
+        FUNCTION_FILE: module,
         ARGUMENTS_FILE: json.dumps(arguments),
         RUNNER_FILE: Path(function_runner.__file__).read_text(),
     }
     if (size := sum(len(text.encode()) for text in files.values())) > _LONGEST_FILES:
         raise InvalidSpecError(
-            f"{name}: its source and arguments have {size} bytes, more than {_LONGEST_FILES}; "
+            f"source and arguments have {size} bytes, more than {_LONGEST_FILES}; "
             "hand large data on in a store"
         )
     return files
+
+
+def _check_is_whole(name: str, module: str) -> None:
+    """Refuse a function that learners could not call: its module has nothing around it."""
+    try:
+        tables = list(_list_tables(symtable.symtable(module, FUNCTION_FILE, "exec")))
+    except SyntaxError as e:
+        raise InvalidSpecError(f"the source of {name} is not Python by itself: {e}") from e
+    symbols = [(table, symbol) for table in tables for symbol in table.get_symbols()]
+    outer = [symbol for table, symbol in symbols if table is tables[0] or symbol.is_global()]
+    made = {symbol.get_name() for symbol in outer if symbol.is_assigned() or symbol.is_imported()}
+    if name not in made:
+        raise InvalidSpecError(f"{name} is not a function with a name; write it with def")
+    there = made | set(dir(builtins)) | {"__file__"}
+    used = {symbol.get_name() for symbol in outer if symbol.is_referenced()}
+    if missing := sorted(used - there):
+        raise InvalidSpecError(
+            f"{name} uses {', '.join(missing)} from outside; only the function goes to the "
+            "learners, so import or define that in it, or pass it as an argument"
+        )
+
+
+def _list_tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+    yield table
+    for inner in table.get_children():
+        yield from _list_tables(inner)
 
 
 def build_command(launcher: str, processes_per_learner: int) -> str:

@@ -86,6 +86,7 @@ def main(folder: str) -> int:
         kind, error, trace = sys.exc_info()
         while trace is not None and trace.tb_frame.f_code.co_filename != path:
             trace = trace.tb_next
+        print(f"{asked['name']} failed on rank {rank} of {world_size}", file=sys.stderr)  # noqa: T201
         traceback.print_exception(kind, error, trace)
         return 1
     if rank != 0:

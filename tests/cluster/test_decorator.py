@@ -25,8 +25,26 @@ def spread(shares: dict, *, rank, world_size):
         raise ValueError(f"no room for {sorted(shares)}")
     return shares
 
+@task.learner(
+    learners=2, image=DIGITS_IMAGE, launcher="jax", cpus="300m", memory="512Mi",
+    deferrable=True, multiple_outputs=True,
+)
+def meet(*, rank, world_size):
+    import jax
+    from jax.experimental.multihost_utils import process_allgather
+
+    jax.distributed.initialize()
+    ranks = process_allgather(jax.numpy.array([rank])).flatten().tolist()
+    return {"ranks": ranks, "size": world_size}
+
+@task.learner(learners=2, image=DIGITS_IMAGE)
+def reach_out(): return DAG_ID
+
 with DAG(DAG_ID, schedule=None):
     spread({"left": 1, "right": "{{ 4 }}"})
+    met = meet()
+    task(lambda ranks: sum(ranks), task_id="add")(met["ranks"])
+    reach_out()
 """
     example = airflow.trigger(airflow.copy_dag_file(DAGS / "train_with_function.py"))
     failing = airflow.run(source.replace('"{{ 4 }}"', "4"))
@@ -34,9 +52,13 @@ with DAG(DAG_ID, schedule=None):
     task = failing.task("spread")
     outcome = task.read_xcom("outcome")
     assert outcome["reason"] == "ExitCode"
-    for said in ("learner 1", "Traceback", "no room for ['left', 'right']"):
+    for said in ("learner 1", "on rank 1 of 2\nTraceback", "no room for ['left', 'right']"):
         assert said in outcome["message"]
     assert task.read_xcom() is None
+    assert failing.task("meet").read_xcom() == {"ranks": [0, 1], "size": 2}
+    assert failing.task("add").read_xcom() == 1
+    said = "reach_out: reach_out uses DAG_ID from outside"
+    assert any(said in line for line in failing.task("reach_out").read_log())
 
     example.wait_for("success")
     results = [example.task("estimate_pi")]

@@ -17,6 +17,7 @@ class Model:
     pass
 
 
+FIT = "def fit(): pass"
 NOT_JSON: dict[str, tuple[Any, str]] = {
     "a set": ({1}, "x is of type set, which is not JSON"),
     "an object": (Model(), f"x is of type {__name__}.Model, which is not JSON"),
@@ -37,12 +38,48 @@ def test_json_is_json() -> None:
 
 
 def test_arguments_that_are_no_json_or_too_long_are_refused_by_name() -> None:
-    with pytest.raises(InvalidSpecError, match=r"fit: argument 2 is of type set"):
-        build_files("fit", "", [1, {2}], {})
-    with pytest.raises(InvalidSpecError, match=r"fit: argument rate\['a'\] is of type bytes"):
-        build_files("fit", "", [], {"rate": {"a": b""}})
-    with pytest.raises(InvalidSpecError, match=r"fit: its source and arguments have \d+ bytes"):
-        build_files("fit", "", ["x" * 1024 * 1024], {})
+    with pytest.raises(InvalidSpecError, match=r"^argument 2 is of type set"):
+        build_files("fit", FIT, [1, {2}], {})
+    with pytest.raises(InvalidSpecError, match=r"^argument rate\['a'\] is of type bytes"):
+        build_files("fit", FIT, [], {"rate": {"a": b""}})
+    with pytest.raises(InvalidSpecError, match=r"^source and arguments have \d+ bytes"):
+        build_files("fit", FIT, ["x" * 1024 * 1024], {})
+
+
+NOT_WHOLE = {
+    "an import": ("def fit(x): return np.zeros(x)", "fit uses np from outside"),
+    "a function": (
+        "def fit(x):\n    def g(): return help_me(x)\n    return g",
+        "uses help_me from",
+    ),
+    "a default": ("def fit(x=DEFAULT): pass", "fit uses DEFAULT from outside"),
+    "a decorator": ("@cached\n@functools.cache\ndef fit(): pass", "uses cached, functools from"),
+    "no name": ("call(lambda: 1)", "fit is not a function with a name; write it with def"),
+    "no module": (
+        "    def fit(): pass",
+        "the source of fit is not Python by itself: unexpected indent",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOT_WHOLE)
+def test_a_function_that_is_not_whole_is_refused(case: str) -> None:
+    source, said = NOT_WHOLE[case]
+    with pytest.raises(InvalidSpecError, match=said):
+        build_files("fit", source, [], {})
+
+
+def test_a_function_may_use_what_it_makes_and_what_python_has() -> None:
+    source = """
+def fit(data: Frame, *, rank: int = 0) -> Frame:
+    import json
+    global seen
+    seen = [json, len, __name__, __file__, fit, rank]
+    class Model:
+        size = rank
+    return [json.dumps(part) for part in seen if data.np or Model]
+"""
+    assert set(build_files("fit", source, [], {})) == {"function.py", "arguments.json", "run.py"}
 
 
 COMMANDS = {
@@ -108,9 +145,10 @@ def test_run(tmp_path: Path, case: str) -> None:
 def test_an_error_is_told_from_the_function_on(tmp_path: Path) -> None:
     code, result, said = run(tmp_path, "def f(a):\n    return 1 / a\n", [0], LEARNER)
     assert (code, result) == (1, None)
-    assert said.splitlines()[0] == "Traceback (most recent call last):"
-    assert said.splitlines()[1].endswith('function.py", line 4, in f')
-    assert said.splitlines()[2].strip() == "return 1 / a"
+    assert said.splitlines()[0] == "f failed on rank 0 of 2"
+    assert said.splitlines()[1] == "Traceback (most recent call last):"
+    assert said.splitlines()[2].endswith('function.py", line 4, in f')
+    assert said.splitlines()[3].strip() == "return 1 / a"
     assert said.splitlines()[-1] == "ZeroDivisionError: division by zero"
 
 
