@@ -28,6 +28,7 @@ from airflow_learner_provider.triggers import (
 )
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
     from airflow_learner_provider.cluster.connection import Connection
@@ -205,6 +206,7 @@ class LearnerStatefulSetOperator(BaseOperator):
         self.on_finish_action = on_finish_action
         self.deferrable = deferrable
         self._is_starting = False
+        self._outcome: Outcome | None = None
         self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
 
     def execute(self, context: Context) -> Any:
@@ -245,6 +247,13 @@ class LearnerStatefulSetOperator(BaseOperator):
         from airflow_learner_provider.manifests import render_manifests
 
         print(render_manifests(self))  # noqa: T201 - where a person looks
+
+    def get_openlineage_facets_on_complete(self, _: Any) -> OperatorLineage[Any, Any] | None:
+        """Tell OpenLineage, which calls this, what the training has read and written."""
+        from airflow_learner_provider.lineage import build_lineage
+
+        known = self._outcome
+        return None if known is None else build_lineage(self._read_spec_values(), known)
 
     def on_kill(self) -> None:
         """End the training with the task; `execute` then deletes the objects and raises."""
@@ -318,12 +327,15 @@ class LearnerStatefulSetOperator(BaseOperator):
         return TrainingRequest(spec, owner, deadline, __version__)
 
     def _read_spec_values(self) -> dict[str, Any]:
-        return {field: _to_json(getattr(self, field)) for field in _SPEC_FIELDS}
+        from airflow_learner_provider.training.rendering import to_json
+
+        return {field: to_json(getattr(self, field)) for field in _SPEC_FIELDS}
 
     def _conclude(self, context: Context, outcome: Outcome) -> Any:
         from airflow_learner_provider.assets import add_artifact_events, add_evidence
         from airflow_learner_provider.training.outcome import find_error
 
+        self._outcome = outcome
         error = find_error(outcome, target=self.wait_until)
         if error is None:
             add_evidence(context, self.outlets, outcome)
@@ -385,17 +397,3 @@ def _postpone_alarm() -> None:
     left, _ = signal.getitimer(signal.ITIMER_REAL)
     if left > 0:
         signal.setitimer(signal.ITIMER_REAL, left + _ENDING_SECONDS)
-
-
-def _to_json(value: Any) -> Any:
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, Mapping):
-        return {key: _to_json(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_to_json(part) for part in value]
-    if hasattr(value, "openapi_types"):  # a Kubernetes model: whoever made it has the client loaded
-        from kubernetes.client import ApiClient
-
-        return ApiClient().sanitize_for_serialization(value)
-    return value

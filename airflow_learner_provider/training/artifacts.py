@@ -139,10 +139,10 @@ def merge_artifacts(listings: Iterable[Listing], *, results_uri: str) -> list[di
     ]
 
 
-def build_results_uri(store: Mapping[str, Any], *, namespace: str, path: str) -> str:
-    """Name the directory of a training's results, wherever it is.
+def build_store_uri(store: Mapping[str, Any], *, namespace: str, path: str) -> str:
+    """Name a directory in a store, wherever it is.
 
-    :param store: fields of the results' store.
+    :param store: fields of the store.
     :param namespace: of the learners, and so of a claim.
     :param path: of the directory in the store.
     """

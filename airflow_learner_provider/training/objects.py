@@ -43,7 +43,7 @@ from airflow_learner_provider.training.accounts import (
     build_secrets,
     name_secrets,
 )
-from airflow_learner_provider.training.artifacts import PATTERNS, build_results_uri
+from airflow_learner_provider.training.artifacts import PATTERNS, build_store_uri
 from airflow_learner_provider.training.completion import (
     CONTAINER,
     HOLDER,
@@ -295,7 +295,7 @@ def _annotate_results(spec: TrainingSpec, learner: V1Container, namespace: str) 
     if spec.results is None or not spec.artifacts:
         return {}
     path = _place_in_results(spec, learner, "RESULT_DIR")
-    uri = build_results_uri(spec.results.model_dump(), namespace=namespace, path=path)
+    uri = build_store_uri(spec.results.model_dump(), namespace=namespace, path=path)
     return {RESULTS_URI: uri}
 
 

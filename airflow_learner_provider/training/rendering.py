@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 
 
@@ -19,3 +20,18 @@ def find_none(value: Any, path: str = "") -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for index, part in enumerate(value):
             yield from find_none(part, f"{path}.{index}")
+
+
+def to_json(value: Any) -> Any:
+    """Turn an argument of an operator into plain JSON: times are seconds."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Mapping):
+        return {key: to_json(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(part) for part in value]
+    if hasattr(value, "openapi_types"):  # a Kubernetes model: whoever made it has the client loaded
+        from kubernetes.client import ApiClient
+
+        return ApiClient().sanitize_for_serialization(value)
+    return value

@@ -14,7 +14,7 @@ from airflow_learner_provider.training.artifacts import (
     LIST_ARTIFACTS,
     Artifact,
     Listing,
-    build_results_uri,
+    build_store_uri,
     explain_missing,
     list_artifact_events,
     merge_artifacts,
@@ -159,7 +159,7 @@ def test_results_have_a_uri_in_every_store(kind: str, sub_path: str, expected: s
     store = {"type": kind, "sub_path": sub_path} | STORES[kind]
     spec = parse_training_spec({"learners": 1, "command": "true", "image": "i", "results": store})
     assert spec.results is not None
-    assert build_results_uri(spec.results.model_dump(), namespace="ml", path="digits") == expected
+    assert build_store_uri(spec.results.model_dump(), namespace="ml", path="digits") == expected
 
 
 @pytest.mark.parametrize(
