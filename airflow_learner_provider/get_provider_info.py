@@ -37,6 +37,33 @@ def get_provider_info() -> dict[str, Any]:
                 "class-name": "airflow_learner_provider.decorators.learner_task",
             }
         ],
+        "config": {
+            "learner": {
+                "description": "Defaults of the operators' arguments, for a registry of one's own.",
+                "options": {
+                    "staging_image": _image(
+                        "Image with rclone and a shell, which copies for stores of type "
+                        "s3_datastore; rclone's own when it is not set.",
+                        "registry.example.com/rclone/rclone:1.76.0",
+                    ),
+                    "holder_image": _image(
+                        "Small image with a shell, which keeps the pods of learners that have "
+                        "ended; the learners' own when it is not set.",
+                        "registry.example.com/busybox:1.37",
+                    ),
+                },
+            }
+        },
+    }
+
+
+def _image(description: str, example: str) -> dict[str, Any]:
+    return {
+        "description": description,
+        "version_added": __version__,
+        "type": "string",
+        "example": example,
+        "default": None,
     }
 
 

@@ -105,14 +105,15 @@ class LearnerStatefulSetOperator(BaseOperator):
     :param image_pull_secret: name of an existing Secret to pull the image with.
     :param image_pull_conn_id: connection of type `docker` from which such a Secret is made instead.
     :param image_pull_policy: "Always", "IfNotPresent" or "Never".
-    :param staging_image: image with rclone and a shell, for stores of type "s3_datastore".
+    :param staging_image: image with rclone and a shell, for "s3_datastore"; default in `[learner]`.
     :param pod_template: a PodTemplateSpec that the other arguments fill in.
     :param pod_management_policy: "Parallel", or "OrderedReady" to start one learner after another.
     :param min_ready_seconds: seconds that a learner must stay ready to count.
     :param completion: "native": the learner's container is not restarted, and a holder keeps the
         pod; "wrapper": a shell around the command keeps its exit code; "auto": native where the
         cluster has it.
-    :param holder_image: small image with a shell for the holder; by default the learners' own.
+    :param holder_image: small image with a shell for the holder; default in `[learner]`, else the
+        learners' own.
     :param max_restarts: how often all learners are started again, within the task.
     :param restart_on: reasons for which they are.
     :param wait_until: "created", "ready" or "completed": how far the task follows the training.
@@ -155,12 +156,12 @@ class LearnerStatefulSetOperator(BaseOperator):
         image_pull_secret: str | None = None,
         image_pull_conn_id: str | None = None,
         image_pull_policy: str | None = None,
-        staging_image: str | None = None,
+        staging_image: str | None = conf.get("learner", "staging_image", fallback=None),
         pod_template: Mapping[str, Any] | None = None,
         pod_management_policy: str | None = None,
         min_ready_seconds: int | str = 5,
         completion: str = "auto",
-        holder_image: str | None = None,
+        holder_image: str | None = conf.get("learner", "holder_image", fallback=None),
         max_restarts: int | str = 0,
         restart_on: Sequence[str] = ("Preempted", "Evicted", "NodeLost"),
         wait_until: str = "completed",

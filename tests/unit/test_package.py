@@ -1,5 +1,8 @@
 import importlib.metadata
 import json
+import os
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -25,6 +28,28 @@ def test_airflow_finds_the_provider_by_its_entry_point() -> None:
     provider = ProvidersManager().providers[DISTRIBUTION]
     assert provider.version == airflow_learner_provider.__version__
     assert provider.data.items() >= get_provider_info().items()
+
+
+SET = {option: f"registry.example.com/{option}" for option in ("staging_image", "holder_image")}
+DEFAULTS = """
+from airflow_learner_provider.operators import LearnerStatefulSetOperator
+train = LearnerStatefulSetOperator(task_id="train", learners=1, image="i", command="true")
+print(train.staging_image, train.holder_image)
+"""
+
+
+def test_the_settings_that_are_described_are_those_that_are_read() -> None:
+    described = get_provider_info()["config"]["learner"]["options"]
+    assert described.keys() == SET.keys()
+    settings = {f"AIRFLOW__LEARNER__{option.upper()}": image for option, image in SET.items()}
+    ran = subprocess.run(
+        [sys.executable, "-c", DEFAULTS],
+        env=os.environ | settings,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout.split()[-2:] == list(SET.values())
 
 
 def test_version_is_that_of_the_distribution() -> None:
