@@ -72,7 +72,9 @@ async def _claim(api: Api, objects: TrainingObjects, owner: Owner) -> tuple[Json
         if existing is None:
             continue
         if await _may_adopt(api, existing, objects, owner):
-            return await _adopt(api, existing, owner), False
+            adopted = await _adopt(api, existing, owner)
+            if adopted is not None:
+                return adopted, False
         if time.monotonic() > deadline:
             raise LearnerError(await _describe_remains(api, existing))
         await asyncio.sleep(_POLL_SECONDS)
@@ -110,12 +112,18 @@ async def _describe_remains(api: Api, stateful_set: Json) -> str:
     )
 
 
-async def _adopt(api: Api, stateful_set: Json, owner: Owner) -> Json:
+async def _adopt(api: Api, stateful_set: Json, owner: Owner) -> Json | None:
+    """Write the new owner on a training; None when it has changed since it was read."""
     if holds(stateful_set, owner):
         return stateful_set
     metadata = stateful_set["metadata"]
     claim = {"resourceVersion": metadata["resourceVersion"], "annotations": build_claim(owner)}
-    return await api.patch(_SET, metadata["namespace"], metadata["name"], {"metadata": claim})
+    try:
+        return await api.patch(_SET, metadata["namespace"], metadata["name"], {"metadata": claim})
+    except ApiError as e:
+        if e.status != 409:
+            raise
+    return None
 
 
 async def _create_owned(api: Api, manifest: Json, stateful_set: Json) -> None:

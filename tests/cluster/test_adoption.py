@@ -18,7 +18,8 @@ from airflow_learner_provider.cluster.client import release
 from airflow_learner_provider.cluster.wait import look_at_training, wait_for_training
 from airflow_learner_provider.exceptions import LearnerError, ObjectConflictError
 from dev.airflow.access import Admin
-from tests.cluster.core import Core, abandon, new_owner, next_try, until
+from tests.cluster.core import Core, Gate, abandon, new_owner, next_try, until
+from tests.cluster.proxy import Proxy, Request
 
 COMPLETIONS = pytest.mark.parametrize("completion", ["native", "wrapper"])
 
@@ -59,7 +60,10 @@ async def test_a_training_that_ended_while_nobody_looked_is_reported(
     wait_until_empty: Callable[[], None],
     completion: str,
 ) -> None:
-    commands = ("printf fine > $LEARNER_RESULT_FILE", "[ $LEARNER_ORDINAL = 0 ] || exit 3")
+    commands = (
+        "printf fine > $LEARNER_RESULT_FILE",
+        "[ $LEARNER_ORDINAL = 0 ] || { echo bad; exit 3; }",
+    )
     requests = [
         core.request(command=c, owner=new_owner(durable=True), completion=completion)
         for c in commands
@@ -78,7 +82,9 @@ async def test_a_training_that_ended_while_nobody_looked_is_reported(
     outcomes = await asyncio.gather(*(core.run(next_try(request)) for request in requests))
     assert outcomes[0]["phase"] == "Succeeded"
     assert outcomes[0]["result"] == "fine"
-    assert "learner 1 ended with exit code 3 [ExitCode]" in outcomes[1]["message"]
+    assert "learner 1 ended with exit code 3: bad [ExitCode]" in outcomes[1]["message"]
+    folded = ["::group::Last lines of learner 1, which failed first", "bad", "::endgroup::"]
+    assert "\n".join(folded) in core.log.text
     await asyncio.to_thread(wait_until_empty)
 
 
@@ -94,9 +100,14 @@ async def test_two_copies_of_a_trigger_come_to_one_result(
 
 
 async def test_a_new_try_adopts_what_a_dead_worker_left_and_the_old_one_cannot_kill_it(
-    core: Core, apps_api: Any, wait_until_empty: Callable[[], None]
+    core: Core, apps_api: Any, gate: Gate, wait_until_empty: Callable[[], None]
 ) -> None:
-    request = core.request(command=steps(20), owner=new_owner(durable=True), name="goes-on")
+    request = core.request(
+        command=f"{steps(20)}; {gate.wait}",
+        training_data=gate.store,
+        owner=new_owner(durable=True),
+        name="goes-on",
+    )
     first = core.start(request)
     await until(lambda: len(count_steps(core)) >= 3)
     uid = read_uid(apps_api, core)
@@ -106,9 +117,50 @@ async def test_a_new_try_adopts_what_a_dead_worker_left_and_the_old_one_cannot_k
     async with core.connect() as connection:
         assert not await release(connection.api, core.namespace, "goes-on", request.owner)
     assert read_uid(apps_api, core) == uid
+    gate.open()
     outcome = await second
     assert outcome["phase"] == "Succeeded"
     assert count_steps(core) == numbered(20)
+    await asyncio.to_thread(wait_until_empty)
+
+
+async def test_a_training_that_changes_while_it_is_adopted_is_looked_at_again(
+    *,
+    core: Core,
+    admin: Admin,
+    gate: Gate,
+    tmp_path: Path,
+    wait_until_empty: Callable[[], None],
+) -> None:
+    path = f"/apis/apps/v1/namespaces/{core.namespace}/statefulsets/changes"
+    changed: list[Any] = []
+
+    def change(request: Request) -> None:
+        # As the StatefulSet's controller does when it counts the pods.
+        if request.method == "PATCH" and b"resourceVersion" in request.body and not changed:
+            body = {"metadata": {"annotations": {"example.com/changed": "true"}}}
+            how = "application/merge-patch+json"
+            changed.append(admin.request("PATCH", path, body=body, content_type=how))
+
+    request = core.request(
+        command=gate.wait,
+        training_data=gate.store,
+        owner=new_owner(durable=True),
+        name="changes",
+    )
+    first = core.start(request)
+    await until(lambda: "Created StatefulSet" in core.log.text)
+    await abandon(first)
+    with Proxy(admin.create_role_kubeconfig(core.namespace)) as proxy:
+        proxy.before = change
+        kubeconfig = tmp_path / "through-the-proxy"
+        kubeconfig.write_text(json.dumps(proxy.kubeconfig))
+        other = core.beside(kubeconfig)
+        second = other.start(next_try(request))
+        await until(lambda: "Adopted StatefulSet" in other.log.text)
+        gate.open()
+        assert (await second)["phase"] == "Succeeded"
+    assert len(changed) == 1
     await asyncio.to_thread(wait_until_empty)
 
 
@@ -174,10 +226,12 @@ async def test_a_predecessor_that_is_being_deleted_is_waited_for(
     admin: Admin,
     core_api: Any,
     kubectl: Callable[..., str],
+    gate: Gate,
     wait_until_empty: Callable[[], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    request = core.request(command="echo again; sleep 1", name="again")
+    command = f"echo again; {gate.wait}"
+    request = core.request(command=command, name="again", training_data=gate.store)
     first = core.start(request)
     await until(lambda: "[1] again" in core.log.text)
     set_finalizers(admin, core, "again-1", ["example.com/hold"])
@@ -195,6 +249,7 @@ async def test_a_predecessor_that_is_being_deleted_is_waited_for(
     await asyncio.sleep(2)
     assert pod_uids(core_api, core) == old
     set_finalizers(admin, core, "again-1", [])
+    gate.open()
     assert (await second)["phase"] == "Succeeded"
     await asyncio.to_thread(wait_until_empty)
 
@@ -232,13 +287,15 @@ async def test_an_object_of_somebody_else_is_left_as_it_is(
 
 
 async def test_a_training_of_another_task_is_left_to_it(
-    core: Core, wait_until_empty: Callable[[], None]
+    core: Core, gate: Gate, wait_until_empty: Callable[[], None]
 ) -> None:
-    request = core.request(command="echo up; sleep 3", name="shared")
+    command = f"echo up; {gate.wait}"
+    request = core.request(command=command, name="shared", training_data=gate.store)
     first = core.start(request)
     await until(lambda: "[0] up" in core.log.text)
     with pytest.raises(ObjectConflictError, match="is not this task's; give the training another"):
         await core.run(core.request(command="sleep 3", name="shared"))
+    gate.open()
     assert (await first)["phase"] == "Succeeded"
     await asyncio.to_thread(wait_until_empty)
 
