@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator, conf
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowTaskTimeout
 
 from airflow_learner_provider import __version__
 from airflow_learner_provider.exceptions import (
@@ -261,15 +262,14 @@ class LearnerStatefulSetOperator(BaseOperator):
         if self._running is not None:
             loop, task = self._running
             loop.call_soon_threadsafe(task.cancel)
-        elif self._is_starting:
+        elif self._is_starting and not isinstance(sys.exception(), AirflowTaskTimeout):
             raise TrainingKilledError("the task was killed before its training was created")
 
     async def _run_here(self, request: TrainingRequest) -> Outcome:
         from airflow_learner_provider.cluster.connection import connect
         from airflow_learner_provider.cluster.follow import run_training
 
-        task = asyncio.current_task()
-        if task is not None:
+        if task := asyncio.current_task():
             self._running = asyncio.get_running_loop(), task
             self._is_starting = False
         accounts = await asyncio.to_thread(read_accounts, request.spec.connection_ids)
@@ -277,12 +277,9 @@ class LearnerStatefulSetOperator(BaseOperator):
         settings = await asyncio.to_thread(hook.get_conn)
         async with connect(settings, lambda: asyncio.to_thread(hook.get_conn)) as connection:
             try:
+                report = partial(report_progress, request.owner)
                 return await run_training(
-                    connection,
-                    request,
-                    self.log,
-                    accounts=accounts,
-                    report=partial(report_progress, request.owner),
+                    connection, request, self.log, accounts=accounts, report=report
                 )
             except asyncio.CancelledError:
                 await self._release(connection, request)

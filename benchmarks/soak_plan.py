@@ -84,7 +84,7 @@ def _build_plan(random: Random, number: int, image: str, *, fails: bool) -> Plan
         "image": image,
         "cpus": "20m",
         "memory": "64Mi",
-        "ready_timeout": 120,
+        "ready_timeout": 300,
         "deferrable": random.random() < 0.5,
         "completion": random.choice(("native", "wrapper")),
         "retries": 0,
@@ -174,8 +174,8 @@ def _build_fault(random: Random, ordinal: int, image: str) -> tuple[Json, Verdic
             "VolumeNotFound",
             '"absent" not found',
         ),
-        ({"cpus": "900", "ready_timeout": 3}, "Unschedulable", "Insufficient cpu"),
-        ({"command": _FOREVER, "execution_timeout": 15}, "ExecutionTimeout", ""),
+        ({"cpus": "900", "ready_timeout": 8}, "Unschedulable", "Insufficient cpu"),
+        ({"command": _FOREVER, "execution_timeout": 30}, "ExecutionTimeout", ""),
         ({"memory": "4GiB"}, "", "memory: should be a Kubernetes quantity"),
     ]
     arguments, reason, words = random.choice(faults)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from airflow.sdk import DAG, Asset
+from airflow.sdk.exceptions import AirflowTaskTimeout
 from airflow.sdk.listener import get_listener_manager
 from airflow.triggers.base import TaskSuccessEvent, TriggerEvent
 
-from airflow_learner_provider.exceptions import LearnerError
+from airflow_learner_provider.exceptions import LearnerError, TrainingKilledError
 from airflow_learner_provider.operators import LearnerStatefulSetOperator
 from airflow_learner_provider.sensors import LearnerStatefulSetSensor
 from airflow_learner_provider.triggers import LearnerTrigger, plan_ending
@@ -114,3 +116,18 @@ async def test_no_task_goes_back_to_a_worker_before_the_first_one_is_gone(
     soon = time.time() + 0.2
     await fire(monkeypatch, LearnerError("at once"), resume_from=soon)
     assert time.time() >= soon
+
+
+def test_time_limit_before_the_training_was_created_is_not_told_as_a_kill(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = operator(deferrable=False)
+    monkeypatch.setattr(task, "build_request", Mock())
+    monkeypatch.setattr(task, "_run_here", Mock())
+    monkeypatch.setattr(asyncio, "run", Mock(side_effect=AirflowTaskTimeout))
+    try:
+        task.execute({})
+    except AirflowTaskTimeout:
+        task.on_kill()  # as Airflow does, which then raises the error again
+    with pytest.raises(TrainingKilledError, match="before its training was created"):
+        task.on_kill()
