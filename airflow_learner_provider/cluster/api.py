@@ -161,7 +161,12 @@ class Api:
             async with self._request("GET", path, params=params, limits=timeout) as answer:
                 if answer.status >= 400:
                     raise await _read_error(answer, target)
-                yield split_lines(answer.content.iter_any(), longest=longest)
+                try:
+                    yield split_lines(answer.content.iter_any(), longest=longest)
+                finally:
+                    # TLS ends when the server has answered, for which nobody waits here.
+                    if answer.connection is not None and answer.connection.transport is not None:
+                        answer.connection.transport.abort()
         except (aiohttp.ClientError, OSError) as e:  # TimeoutError is an OSError
             raise _no_answer(e, target) from e
 
