@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_learner_provider.cluster import client, follow
 from airflow_learner_provider.exceptions import LearnerDisruptedError
 from airflow_learner_provider.training.outcome import build_error
 from dev.airflow.access import Admin
-from tests.cluster.core import Core, meanwhile, new_owner, next_try, until
+from tests.cluster.core import MEET, Core, meanwhile, new_owner, next_try, until
 
 if TYPE_CHECKING:
     import pytest
 
-POLITE = "trap 'exit 0' TERM; sleep 60 & wait"
+POLITE = "trap 'exit 0' TERM; sleep 600 & wait"
 
 
 def is_running(admin: Admin, namespace: str, pod: str, *, other_than: str = "") -> str:
@@ -76,14 +77,15 @@ async def test_learners_that_only_a_later_try_starts_have_all_their_time_to_star
 
 
 async def test_learner_that_failed_first_is_named_and_the_others_are_collateral(
-    core: Core,
+    core: Core, tmp_path: Path
 ) -> None:
     command = (
-        '[ "$LEARNER_ORDINAL" = 1 ] && { echo no data > "$LEARNER_RESULT_FILE"; exit 7; }\n'
-        '[ "$LEARNER_ORDINAL" = 2 ] && { sleep 1.5; kill -ABRT $$; }\n'
-        "sleep 60"
+        MEET + '[ "$LEARNER_ORDINAL" = 1 ] && { echo no data > "$LEARNER_RESULT_FILE"; exit 7; }\n'
+        '[ "$LEARNER_ORDINAL" = 2 ] && { sleep 1; kill -ABRT $$; }\n'
+        "sleep 600"
     )
-    outcome: dict[str, Any] = dict(await core.run(learners=3, command=command))
+    results = {"type": "host_mount", "host_path": str(tmp_path)}
+    outcome: dict[str, Any] = dict(await core.run(learners=3, command=command, results=results))
     assert "learner 1 ended with exit code 7: no data [ExitCode]" in outcome["message"]
     told = ("exit_code", "signal", "reason", "collateral")
     assert [tuple(row[key] for key in told) for row in outcome["learners"]] == [
