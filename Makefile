@@ -98,7 +98,7 @@ $(MATRIX:%=test-matrix-%): test-matrix-%: venv
 	fi
 	echo "== Airflow $*"
 	$(UV) venv --quiet --clear --python $(BIN)/python .venv-matrix/$*
-	$(UV) pip install --quiet --no-config --python .venv-matrix/$*/bin/python --group test --editable . $(MATRIX_$*)
+	$(UV) pip install --quiet --no-config --python .venv-matrix/$*/bin/python --group test --group demo --editable . $(MATRIX_$*)
 	.venv-matrix/$*/bin/pytest tests/unit $(MATRIX_CLUSTER) $(MATRIX_OMIT) $(MATRIX_OMIT_$*)
 
 .PHONY: demo
