@@ -52,6 +52,7 @@ run() { # bucket's URL, then a command of rclone
     echo "$?" > "$state.code"
   } | tee "$state.log" | while read -r line; do echo "${line#NOTICE: }"; done
   read -r code < "$state.code"
+  [ "$code" -ne 137 ] || fail "$url" "rclone was killed: perhaps ${state##*/} has too little memory"
   [ "$code" -eq 0 ] || fail "$url" "$(sed -n -e '/Attempt/d' -e 's/^ERROR : //p' \
     -e 's/.*Failed to/Failed to/p' "$state.log" |
     sed -n -e 's/operation error.*\(api error\|send failed,\) //' \
@@ -89,6 +90,7 @@ download() {
   [ "$files" -gt 0 ] || fail "$DATA_URL" "there are no files"
   set -- $(df -Pk "$DATA_FOLDER" | tail -n 1) $(du -sk "$DATA_FOLDER")
   room=$((($4 + $7) * 1024 - DATA_DISK_FREE * 1000000))
+  [ "$room" -gt 0 ] || room=0
   [ "$bytes" -le "$room" ] ||
     fail "$DATA_URL" "$files files of $bytes bytes do not fit on the node, which has $room"
   echo "copying $files files of $bytes bytes from $DATA_URL to $DATA_FOLDER"

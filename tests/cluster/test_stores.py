@@ -8,12 +8,18 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kubernetes.client import (
+    ApiException,
     CoreV1Api,
+    StorageV1Api,
+    V1CSIDriver,
+    V1CSIDriverSpec,
     V1HostPathVolumeSource,
     V1ObjectMeta,
     V1ObjectReference,
@@ -25,9 +31,12 @@ from kubernetes.client import (
 )
 
 from airflow_learner_provider.training.accounts import Account
-from dev.cluster import settings
+from airflow_learner_provider.training.request import TrainingRequest
+from dev.airflow.access import Admin
+from dev.cluster import containerd, settings
 from dev.services import S3
 from tests.cluster.core import Core, meanwhile, new_owner, until
+from tests.cluster.csi import DRIVER, serve_csi
 
 # Copies what it reads, and says where.
 DIGITS = {"size": 11, "sha256": hashlib.sha256(b"0123456789\n").hexdigest()}
@@ -86,8 +95,8 @@ def claim(core_api: CoreV1Api, namespace: str, tmp_path: Path) -> Iterator[Path]
 
 
 @pytest.fixture
-def driver() -> Iterator[None]:
-    """The FlexVolume driver `ibm/ibmc-s3fs` on the node."""
+def flex_driver() -> Iterator[dict[str, str]]:
+    """The FlexVolume driver `ibm/ibmc-s3fs` on the node, and what a store says to use it."""
     plugins = settings.KUBELET_ROOT / "volume-plugins"
     folder = plugins / "ibm~ibmc-s3fs"
     made = plugins / ".ibmc-s3fs"  # the kubelet passes over what begins with a dot
@@ -96,8 +105,21 @@ def driver() -> Iterator[None]:
     shutil.copy2(Path(__file__).parent / "data/ibmc-s3fs", made)
     shutil.rmtree(folder, ignore_errors=True)
     made.rename(folder)
-    yield
+    yield {}
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def csi_driver(admin: Admin) -> Iterator[dict[str, str]]:
+    """A CSI driver on the node, and what a store says to use it."""
+    api = StorageV1Api(admin.client)
+    with suppress(ApiException):  # of a run that was killed
+        api.delete_csi_driver(DRIVER)
+    spec = V1CSIDriverSpec(attach_required=False, volume_lifecycle_modes=["Ephemeral"])
+    api.create_csi_driver(V1CSIDriver(metadata=V1ObjectMeta(name=DRIVER), spec=spec))
+    with serve_csi():
+        yield {"csi_driver": DRIVER}
+    api.delete_csi_driver(DRIVER)
 
 
 async def test_a_folder_of_the_node_and_a_claim_are_mounted_with_their_sub_paths(
@@ -134,9 +156,13 @@ async def test_a_folder_of_the_node_and_a_claim_are_mounted_with_their_sub_paths
     ]
 
 
-@pytest.mark.usefixtures("driver")
-async def test_the_drivers_volume_gets_the_seeds_options_and_the_keys(
-    core: Core, tmp_path: Path
+@pytest.mark.parametrize("driver", ["flex_driver", "csi_driver"])
+async def test_a_driver_gets_the_seeds_options_and_the_keys(
+    request: pytest.FixtureRequest,
+    driver: str,
+    core: Core,
+    tmp_path: Path,
+    wait_until_empty: Callable[[], None],
 ) -> None:
     for name in ("in", "out"):
         (tmp_path / name).mkdir()
@@ -145,7 +171,8 @@ async def test_the_drivers_volume_gets_the_seeds_options_and_the_keys(
         "cos": Account("AKIA1", "s3cr3t", endpoint=f"file://{tmp_path}", region="eu-de")
     }
     store = {"type": "mount_cos", "conn_id": "cos", "disk_free": 512}
-    outcome = await core.run(
+    store |= request.getfixturevalue(driver)
+    mounts = core.request(
         learners=1,
         command=COPY,
         name="cos",
@@ -153,6 +180,17 @@ async def test_the_drivers_volume_gets_the_seeds_options_and_the_keys(
         results=store | {"bucket": "out"},
         artifacts=["model"],
     )
+    fails = core.request(
+        owner=new_owner(),
+        learners=1,
+        command="true",
+        training_data=store | {"bucket": "nowhere"},
+        ready_timeout=10,
+    )
+    outcome, failed = await asyncio.gather(core.run(mounts), core.run(fails))
+    await asyncio.to_thread(wait_until_empty)
+    assert failed["reason"] == "VolumeUnavailable"
+    assert "there is no bucket nowhere" in failed["message"]
     assert outcome["phase"] == "Succeeded"
     assert (tmp_path / "out/cos/model").read_text() == "0123456789\n"
     assert outcome["artifacts"] == [DIGITS | {"name": "model", "uri": "s3://out/cos/model"}]
@@ -180,22 +218,6 @@ async def test_the_drivers_volume_gets_the_seeds_options_and_the_keys(
         "tls-cipher-suite": "DEFAULT",
     }
     assert asked["out"]["kernel-cache"] == "false"
-
-
-@pytest.mark.usefixtures("driver")
-async def test_what_the_driver_says_is_told(
-    core: Core, tmp_path: Path, wait_until_empty: Callable[[], None]
-) -> None:
-    core.accounts = {"cos": Account("AKIA1", "s3cr3t", endpoint=f"file://{tmp_path}")}
-    outcome = await core.run(
-        learners=1,
-        command="true",
-        training_data={"type": "mount_cos", "bucket": "nowhere", "conn_id": "cos"},
-        ready_timeout=4,
-    )
-    assert outcome["reason"] == "VolumeUnavailable"
-    assert "there is no bucket nowhere" in outcome["message"]
-    await asyncio.to_thread(wait_until_empty)
 
 
 @pytest.mark.parametrize("completion", ["native", "wrapper"])
@@ -285,6 +307,66 @@ async def test_results_that_do_not_get_to_their_bucket_are_a_failure(
     await asyncio.to_thread(wait_until_empty)
 
 
+def kill_upload(core_api: CoreV1Api, namespace: str, pod_name: str, *, copy: int) -> bool:
+    """Kill the container that copies the results in its first, second ... copy; tell if it was."""
+    pods: Any = core_api.list_namespaced_pod(namespace, field_selector=f"metadata.name={pod_name}")
+    for pod in pods.items:
+        volumes = settings.KUBELET_ROOT / "pods" / pod.metadata.uid / "volumes"
+        starts = volumes / "kubernetes.io~empty-dir/job/upload.starts"
+        running = [
+            status.container_id.removeprefix("containerd://")
+            for status in pod.status.container_statuses or ()
+            if status.name == "upload" and status.restart_count == copy - 1 and status.state.running
+        ]
+        if running and starts.exists() and starts.read_text() == f"{copy}\n":
+            containerd.ctr("tasks", "kill", "--signal", "SIGKILL", *running)
+            return True
+    return False
+
+
+async def test_a_copy_that_is_killed_is_done_again_and_after_three_times_told(
+    *,
+    s3_core: Core,
+    core_api: CoreV1Api,
+    bucket: Path,
+    staging_image: str,
+    wait_until_empty: Callable[[], None],
+) -> None:
+    command = 'mkdir -p "$RESULT_DIR"; dd if=/dev/zero of="$RESULT_DIR/model" bs=1k count=400'
+
+    def request(name: str, **upload: Any) -> TrainingRequest:
+        return s3_core.request(
+            owner=new_owner(),
+            learners=1,
+            command=command,
+            name=name,
+            results={"type": "s3_datastore", "bucket": bucket.name, "conn_id": "s3"},
+            staging_image=staging_image,
+            pod_template={"spec": {"containers": [{"name": "upload"} | upload]}},
+        )
+
+    async def kill(name: str, *, times: int) -> None:
+        for copy in range(1, times + 1):
+            look = partial(kill_upload, core_api, s3_core.namespace, f"{name}-0", copy=copy)
+            await until(look, seconds=120)
+
+    little = {"memory": "8Mi"}
+    once, thrice, starved, *_ = await asyncio.gather(
+        s3_core.run(request("once", env=[{"name": "RCLONE_BWLIMIT", "value": "20k"}])),
+        s3_core.run(request("thrice", env=[{"name": "RCLONE_BWLIMIT", "value": "1k"}])),
+        s3_core.run(request("starved", resources={"requests": little, "limits": little})),
+        kill("once", times=1),
+        kill("thrice", times=3),
+    )
+    assert once["phase"] == "Succeeded"
+    assert (bucket / "once/model").stat().st_size == 400 * 1024
+    for outcome, words in ((thrice, "the copy was killed three times"), (starved, "was killed")):
+        assert outcome["learners"][0]["exit_code"] == 74
+        assert f"the results did not get to s3://{bucket.name}: " in outcome["message"]
+        assert words in outcome["message"]
+    await asyncio.to_thread(wait_until_empty)
+
+
 async def test_a_deleted_training_copies_what_it_has(
     s3_core: Core, core_api: CoreV1Api, bucket: Path, staging_image: str
 ) -> None:
@@ -324,6 +406,9 @@ async def test_a_copy_that_cannot_work_is_told_before_the_training_starts(
         },
         f"s3://{bucket.name}/in: error listing: SignatureDoesNotMatch": {
             "training_data": store | {"conn_id": "wrong"}
+        },
+        f"s3://{bucket.name}/in: 1 files of 11 bytes do not fit on the node, which has 0": {
+            "training_data": store | {"disk_free": 10**9}  # a petabyte
         },
         f"s3://{bucket.name}/large: 1 files of 8192 bytes do not fit on the node, which has 4096": {
             "training_data": store | {"sub_path": "large"},

@@ -152,3 +152,36 @@ def test_a_bucket_that_is_mounted_by_csi_has_the_same_options() -> None:
     }
     assert flex["options"]["endpoint"] == "http://s3.test:9000"
     assert flex["options"]["region"] == "eu-de"
+
+
+def test_what_a_store_says_comes_before_what_its_connection_says() -> None:
+    own = {"endpoint": "http://own.test", "region": "us-south", "sub_path": "a", "disk_free": 5}
+    pod = pod_of(build(training_data=S3 | own, results=S3))
+    described = {
+        container["name"]: {env["name"]: env["value"] for env in container["env"] if "value" in env}
+        for container in (pod["initContainers"][0], pod["containers"][1])
+    }
+    results = {
+        "RESULTS_URL": "s3://data",
+        "RESULTS_REMOTE": "results:data",
+        "RESULTS_FOLDER": "/mnt/results",
+        "RCLONE_CONFIG_RESULTS_TYPE": "s3",
+        "RCLONE_CONFIG_RESULTS_PROVIDER": "Other",
+        "RCLONE_CONFIG_RESULTS_ENDPOINT": "http://s3.test:9000",
+        "RCLONE_CONFIG_RESULTS_REGION": "eu-de",
+        "RCLONE_CONFIG_RESULTS_NO_CHECK_BUCKET": "true",
+    }
+    assert described["upload"] == results
+    checkpoints = described["download"].pop("CHECKPOINTS")
+    assert checkpoints.startswith("_wml_checkpoints/")
+    assert described["download"] == results | {
+        "DATA_URL": "s3://data/a",
+        "DATA_REMOTE": "data:data/a",
+        "DATA_FOLDER": "/mnt/data",
+        "DATA_DISK_FREE": "5",
+        "RCLONE_CONFIG_DATA_TYPE": "s3",
+        "RCLONE_CONFIG_DATA_PROVIDER": "Other",
+        "RCLONE_CONFIG_DATA_ENDPOINT": "http://own.test",
+        "RCLONE_CONFIG_DATA_REGION": "us-south",
+        "RCLONE_CONFIG_DATA_NO_CHECK_BUCKET": "true",
+    }
