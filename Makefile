@@ -85,7 +85,7 @@ MATRIX_OMIT_3.2 := $(addprefix --ignore tests/unit/,test_import_budget.py test_r
 MATRIX_CLUSTER := $(addprefix tests/cluster/,\
   test_operator.py::test_a_training_shows_its_logs_and_hands_its_result_on \
   test_operator.py::test_a_failure_names_the_learner_and_the_reason_and_leaves_nothing \
-  test_endings.py::test_a_user_who_ends_or_clears_a_deferred_task_ends_its_training)
+  test_endings.py::test_whoever_ends_or_clears_a_task_ends_its_training)
 
 .PHONY: test-matrix
 test-matrix: $(MATRIX:%=test-matrix-%) ## unit tests, and some on the cluster, with other releases of Airflow and Kubernetes' client

@@ -30,6 +30,13 @@ def test_make_targets_exist() -> None:
     assert {name for pair in named for name in pair if name} <= targets
 
 
+def test_the_matrix_names_tests_that_are_there() -> None:
+    named = re.findall(r"^  (test_\w+\.py)::(\w+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert named
+    for file, test in named:
+        assert f"def {test}(" in (ROOT / "tests/cluster" / file).read_text()
+
+
 def test_example_parses(tmp_path: Path) -> None:
     [example] = re.findall(r"```python\n(.+?)```", README, re.DOTALL)
     (tmp_path / "example.py").write_text(example)
