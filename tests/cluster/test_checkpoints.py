@@ -135,11 +135,11 @@ async def test_a_killed_learner_costs_the_work_since_the_last_checkpoint(
         "cpus": "400m",
         "memory": "768Mi",
         "name": "digits",
-        "ready_timeout": 120,
+        "ready_timeout": 300,
     }
     first = core.request(owner=owner, **spec)
     async with meanwhile(core.run(first)) as training:
-        await until(lambda: "[0] epoch 10 " in core.log.text or training.done(), seconds=180)
+        await until(lambda: "[0] epoch 10 " in core.log.text or training.done(), seconds=300)
         # At once: JAX goes on after SIGTERM, to save what it has.
         core_api.delete_namespaced_pod("digits-1", core.namespace, grace_period_seconds=0)
         assert (await training)["phase"] == "Failed"

@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 LONG_RUNNING = ("api-server", "scheduler", "dag-processor", "triggerer")
-START_SECONDS = 240
+START_SECONDS = 480
 
 
 def read_script(service: str, changes: dict[str, str]) -> str:

@@ -18,7 +18,7 @@ small = {
     "learners": 1,
     "cpus": "20m",
     "memory": "32Mi",
-    "ready_timeout": 60,
+    "ready_timeout": 300,
     "deferrable": True,
 }
 write = 'echo "[$N, 2.5, null]" > $LEARNER_RESULT_FILE'
@@ -59,7 +59,7 @@ def test_ending_in_the_triggerer_loses_nothing_that_a_worker_does(
     airflow: AirflowUnderTest,
 ) -> None:
     run: Run = airflow.run(DAG)
-    run.wait_for("success", timeout=240)
+    run.wait_for("success")
     ended_in_triggerer = [run.task("plain", 0), run.task("plain", 1), run.task("silent")]
     ended_in_triggerer += [run.task("left"), run.task("wait")]
     assert [count_workers(task) for task in ended_in_triggerer] == [1] * 5

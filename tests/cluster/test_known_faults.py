@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from airflow_learner_provider.cluster.client import delete_training
 from airflow_learner_provider.cluster.wait import wait_for_training
 from airflow_learner_provider.training.objects import build_objects
 from dev.airflow.access import Admin
-from tests.cluster.core import Core, meanwhile, new_owner, until
+from tests.cluster.core import MEET, Core, Gate, meanwhile, new_owner, until
 
 NEVER_READY = {"exec": {"command": ["false"]}, "periodSeconds": 1}
 
@@ -72,17 +73,19 @@ def list_endpoints(admin: Admin, namespace: str, service: str) -> set[str]:
 
 
 async def test_peers_are_published_before_they_are_ready_under_the_longest_name(
-    core: Core, admin: Admin, wait_until_empty: Callable[[], None]
+    core: Core, admin: Admin, gate: Gate, wait_until_empty: Callable[[], None]
 ) -> None:
     name = "n" * 52
     request = core.request(
         name=name,
         # With the name of the first learner, which is longer than a label of a name may be.
-        command="until nslookup $FIRST_LEARNER.cluster.local; do sleep 0.2; done; sleep 2",
+        command="until nslookup $FIRST_LEARNER.cluster.local; do sleep 0.2; done; " + gate.wait,
+        training_data=gate.store,
         pod_template=learner(readinessProbe=NEVER_READY),
     )
     async with meanwhile(core.run(request)) as run:
         await until(lambda: len(list_endpoints(admin, core.namespace, name)) == 2)
+        gate.open()
         outcome = await run
     assert outcome["phase"] == "Succeeded"
     await asyncio.to_thread(wait_until_empty)
@@ -95,7 +98,7 @@ async def test_learners_that_need_each_other_to_become_ready_all_start(
         "for i in 0 1 2; do"
         " until nslookup $LEARNER_NAME_PREFIX-$i.$LEARNER_NAME_PREFIX.$DOWNWARD_API_POD_NAMESPACE"
         ".svc.cluster.local; do sleep 0.2; done; "
-        "done > /dev/null; touch /job/joined; sleep 60"
+        "done > /dev/null; touch /job/joined; sleep 600"
     )
     joined = {"exec": {"command": ["test", "-f", "/job/joined"]}, "periodSeconds": 1}
     request: dict[str, Any] = {
@@ -114,7 +117,7 @@ async def test_learners_that_need_each_other_to_become_ready_all_start(
     assert ordered["phase"] == "Failed"
     assert "0 of 3 learners were ready after 5 s; learner 0: " in ordered["message"]
     async with core.connect() as connection:
-        assert await delete_training(connection.api, core.namespace, "parallel", seconds=60)
+        assert await delete_training(connection.api, core.namespace, "parallel", seconds=180)
     await asyncio.to_thread(wait_until_empty)
 
 
@@ -166,13 +169,14 @@ async def test_a_learner_that_has_ended_is_never_run_again(
 
 
 async def test_one_failed_learner_fails_the_training_however_long_it_ran_and_whoever_is_done(
-    core: Core, wait_until_empty: Callable[[], None]
+    core: Core, tmp_path: Path, wait_until_empty: Callable[[], None]
 ) -> None:
+    results = {"type": "host_mount", "host_path": str(tmp_path)}
     first_done, at_once, later, all_of_them, none = await asyncio.gather(
         core.run(learners=3, command="[ $LEARNER_ORDINAL = 2 ] && exit 1; exit 0"),
-        core.run(learners=3, command="[ $LEARNER_ORDINAL = 1 ] && exit 7; sleep 60"),
-        core.run(learners=3, command="[ $LEARNER_ORDINAL = 1 ] && sleep 3 && exit 7; sleep 60"),
-        core.run(command="exit $((LEARNER_ORDINAL + 3))"),
+        core.run(learners=3, command="[ $LEARNER_ORDINAL = 1 ] && exit 7; sleep 600"),
+        core.run(learners=3, command="[ $LEARNER_ORDINAL = 1 ] && sleep 3 && exit 7; sleep 600"),
+        core.run(command=MEET + "exit $((LEARNER_ORDINAL + 3))", results=results),
         core.run(command="[ $LEARNER_ORDINAL = 0 ] || sleep 5"),
     )
     assert first_done["reason"] == "ExitCode"
@@ -214,7 +218,12 @@ async def test_a_learner_that_fails_is_started_again_only_with_all_the_others_an
 
 
 async def test_what_is_deleted_from_outside_fails_the_training_but_for_its_service(
-    core: Core, admin: Admin, kubectl: Callable[..., str], wait_until_empty: Callable[[], None]
+    *,
+    core: Core,
+    admin: Admin,
+    kubectl: Callable[..., str],
+    gate: Gate,
+    wait_until_empty: Callable[[], None],
 ) -> None:
     def delete_and_make_anew(name: str) -> None:
         path = f"/apis/apps/v1/namespaces/{core.namespace}/statefulsets"
@@ -223,10 +232,11 @@ async def test_what_is_deleted_from_outside_fails_the_training_but_for_its_servi
         manifest = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name}}
         admin.request("POST", path, body=manifest | {"spec": old["spec"]})
 
+    goes_on = {"command": f"echo begun; {gate.wait}", "training_data": gate.store}
     async with (
-        meanwhile(core.run(name="deleted", command="sleep 60")) as deleted,
-        meanwhile(core.run(name="another", command="sleep 60")) as another,
-        meanwhile(core.run(name="unpublished", command="echo begun; sleep 6")) as unpublished,
+        meanwhile(core.run(name="deleted", command="sleep 600")) as deleted,
+        meanwhile(core.run(name="another", command="sleep 600")) as another,
+        meanwhile(core.run(name="unpublished", **goes_on)) as unpublished,
     ):
         names = ("deleted-1", "another-1")
         await until(lambda: all(is_running(admin, core.namespace, pod) for pod in names))
@@ -234,6 +244,7 @@ async def test_what_is_deleted_from_outside_fails_the_training_but_for_its_servi
         kind = ("delete", "-n", core.namespace, "--wait=false")
         await asyncio.to_thread(kubectl, *kind, "sts/deleted", "svc/unpublished")
         await asyncio.to_thread(delete_and_make_anew, "another")
+        gate.open()
         outcomes = await asyncio.gather(deleted, another, unpublished)
     assert [outcome["reason"] for outcome in outcomes] == ["Deleted", "Deleted", ""]
     assert outcomes[2]["phase"] == "Succeeded"
@@ -267,7 +278,7 @@ async def test_ready_means_all_of_them_and_for_a_while(
             "somebodys",
             core.namespace,
             target="ready",
-            deadline=time.time() + 60,
+            deadline=time.time() + 300,
             poke_interval=0.2,
         )
         async with meanwhile(waits) as wait:
@@ -294,14 +305,14 @@ async def test_a_learner_that_is_up_for_a_moment_is_not_ready(
                 name,
                 core.namespace,
                 target="ready",
-                deadline=time.time() + 60,
+                deadline=time.time() + 300,
                 poke_interval=1,
             )
 
     crashed, also_crashed, healthy, done = await asyncio.gather(
         launch_then_wait("crashes", "sleep 2; exit 1"),
         core.run(command="sleep 2; exit 1", wait_until="ready"),
-        launch_then_wait("healthy", "sleep 60"),
+        launch_then_wait("healthy", "sleep 600"),
         launch_then_wait("done", "sleep 1"),
     )
     assert [crashed["phase"], also_crashed["phase"]] == ["Failed", "Failed"]
@@ -309,7 +320,7 @@ async def test_a_learner_that_is_up_for_a_moment_is_not_ready(
     assert [healthy["phase"], done["phase"]] == ["Running", "Succeeded"]
     async with core.connect() as connection:
         for name in ("crashes", "healthy", "done"):
-            assert await delete_training(connection.api, core.namespace, name, seconds=60)
+            assert await delete_training(connection.api, core.namespace, name, seconds=180)
     await asyncio.to_thread(wait_until_empty)
 
 
@@ -318,14 +329,13 @@ async def test_what_can_never_start_fails_soon_and_says_why(
 ) -> None:
     key = {"secretKeyRef": {"name": "absent", "key": "key"}}
     init = {"name": "prepare", "image": core.image, "command": ["sh", "-c", "echo no disk; exit 3"]}
-    began = time.monotonic()
+    patient: dict[str, Any] = {"command": "true", "ready_timeout": 3600}  # long before that
     never, bad, missing, failing = await asyncio.gather(
-        core.run(command="true", image="localhost/alp/absent:1", image_pull_policy="Never"),
-        core.run(command="true", image="UPPER/case:bad"),
-        core.run(command="true", pod_template=learner(env=[{"name": "KEY", "valueFrom": key}])),
-        core.run(command="true", pod_template={"spec": {"initContainers": [init]}}),
+        core.run(image="localhost/alp/absent:1", image_pull_policy="Never", **patient),
+        core.run(image="UPPER/case:bad", **patient),
+        core.run(pod_template=learner(env=[{"name": "KEY", "valueFrom": key}]), **patient),
+        core.run(pod_template={"spec": {"initContainers": [init]}}, **patient),
     )
-    assert time.monotonic() - began < 30
     assert [outcome["reason"] for outcome in (never, bad, missing, failing)] == [
         "ImageNotFound",
         "InvalidImageName",
@@ -338,19 +348,20 @@ async def test_what_can_never_start_fails_soon_and_says_why(
 
 
 async def test_two_trainings_at_once_see_each_their_own_learners(
-    core: Core, admin: Admin, wait_until_empty: Callable[[], None]
+    core: Core, admin: Admin, gate: Gate, wait_until_empty: Callable[[], None]
 ) -> None:
     said = "$LEARNER_ORDINAL of $NUM_LEARNERS, as $LEARNER_ID at ${FIRST_LEARNER%%.*}"
-    command = f'echo "{said}"; sleep 3'
+    spec: dict[str, Any] = {"command": f'echo "{said}"; {gate.wait}', "training_data": gate.store}
     names = ("left", "right")
-    runs = asyncio.gather(*(core.run(name=name, command=command) for name in names))
-    async with meanwhile(asyncio.wait_for(runs, 60)):
+    runs = asyncio.gather(*(core.run(name=name, **spec) for name in names))
+    async with meanwhile(asyncio.wait_for(runs, 300)):
         await until(
             lambda: (
                 [list_endpoints(admin, core.namespace, name) for name in names]
                 == [{f"{name}-0", f"{name}-1"} for name in names]
             )
         )
+        gate.open()
         outcomes = await runs
     assert [outcome["phase"] for outcome in outcomes] == ["Succeeded", "Succeeded"]
     for ordinal in (0, 1):
@@ -400,12 +411,19 @@ async def test_a_learner_that_is_deleted_and_ends_politely_has_not_finished(
 
 
 async def test_a_pod_that_does_not_go_changes_no_verdict_and_is_named(
-    core: Core, admin: Admin, monkeypatch: pytest.MonkeyPatch, wait_until_empty: Callable[[], None]
+    *,
+    core: Core,
+    admin: Admin,
+    gate: Gate,
+    monkeypatch: pytest.MonkeyPatch,
+    wait_until_empty: Callable[[], None],
 ) -> None:
     monkeypatch.setattr(follow, "_GONE_SECONDS", 3)
-    async with meanwhile(core.run(name="stays", command="sleep 2")) as run:
+    request = core.request(name="stays", command=gate.wait, training_data=gate.store)
+    async with meanwhile(core.run(request)) as run:
         await until(lambda: is_running(admin, core.namespace, "stays-1"))
         await asyncio.to_thread(hold, admin, core.namespace, "stays-1")
+        gate.open()
         outcome = await run
     assert outcome["phase"] == "Succeeded"
     said = f"StatefulSet {core.namespace}/stays is not gone after 3 s; pods left: stays-1"
@@ -497,13 +515,13 @@ async def test_half_placed_trainings_give_their_places_up_and_both_end(
     async def train() -> Any:
         return await core.run(
             command="sleep 1",
-            ready_timeout=8,
+            ready_timeout=12,
             min_ready_seconds=0,
             pod_template=learner(resources={"requests": {place: 1}, "limits": {place: 1}}),
         )
 
     async def train_until_it_ends_well() -> None:
-        for _ in range(5):
+        for _ in range(20):
             if (await train())["phase"] == "Succeeded":
                 return
             await asyncio.sleep(random.uniform(0, 8))  # noqa: S311 - jitter, as retries have
@@ -512,7 +530,7 @@ async def test_half_placed_trainings_give_their_places_up_and_both_end(
     await asyncio.to_thread(offer, "1")
     try:
         alone = await train()
-        assert "1 of 2 learners were ready after 8 s; learner " in alone["message"]
+        assert "1 of 2 learners were ready after 12 s; learner " in alone["message"]
         assert f"Insufficient {place}. " in alone["message"]
         assert alone["reason"] == "Unschedulable"
         await asyncio.to_thread(offer, "2")
@@ -531,7 +549,7 @@ async def test_only_the_triggers_kill_hook_deletes(
     extra = json.dumps({"kube_config_path": str(core.kubeconfig)})
     connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
     monkeypatch.setenv("AIRFLOW_CONN_LEARNERS", connection)
-    request = core.request(name="deferred", command="sleep 60")
+    request = core.request(name="deferred", command="sleep 600")
     arguments = json.dumps(triggers.LearnerTrigger(request.to_json(), "learners").serialize()[1])
 
     async def drive(trigger: triggers.LearnerTrigger) -> list[Any]:

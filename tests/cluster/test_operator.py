@@ -26,7 +26,7 @@ def trainings(**tasks: dict[str, Any]) -> str:
         "command": "true",
         "cpus": "50m",
         "memory": "64Mi",
-        "ready_timeout": 60,
+        "ready_timeout": 300,
     }
     lines = ["with DAG(DAG_ID, schedule=None):"]
     for name, more in tasks.items():
@@ -83,8 +83,8 @@ FAILURES: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["LearnerImageError", "[InvalidImageName]", "Correct image="],
     ),
     "no_room": (
-        {"cpus": "900", "ready_timeout": 3},
-        ["TrainingNotReadyError", "0 of 2 learners were ready after 3 s", "Insufficient cpu"],
+        {"cpus": "900", "ready_timeout": 8},
+        ["TrainingNotReadyError", "0 of 2 learners were ready after 8 s", "Insufficient cpu"],
     ),
 }
 
@@ -156,7 +156,7 @@ def test_a_task_that_does_not_wait_for_the_end_or_keeps_its_training_leaves_it_t
         assert run.task(f"goes_on_in_{home}").read_xcom()["phase"] == "Running"
         running = read_stateful_set(admin, namespace, f"goes-on-in-{home}")
         assert running["status"]["readyReplicas"] == 2
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         # What is kept holds no resources.
         while read_stateful_set(admin, namespace, f"kept-in-{home}")["status"].get("replicas", 0):
             assert time.monotonic() < deadline

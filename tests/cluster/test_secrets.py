@@ -184,7 +184,7 @@ def test_a_connections_keys_reach_the_cluster_and_nothing_that_airflow_stores(
         }
     )
     run = airflow.trigger(airflow.copy_dag_file(DAGS / "train_from_s3.py"))
-    run.wait_for("success", timeout=240)
+    run.wait_for("success")
     assert (bucket / "digits/data/digits.npz").exists()
     outcome = run.task("train").read_xcom()
     assert outcome["result"]["accuracy"] > 0.8

@@ -54,7 +54,7 @@ with DAG(DAG_ID, schedule=None):
     for task_id, arguments in {tasks!r}.items():
         LearnerStatefulSetSensor(task_id=task_id, **arguments)
 """)
-    await asyncio.to_thread(run.wait_for, "failed", timeout=200)
+    await asyncio.to_thread(run.wait_for, "failed")
     states = {task_id: run.task(task_id).read_state() for task_id in tasks}
     assert states == {f"{case}_{mode}": CASES[case][1] for case in CASES for mode in MODES}
     for case, (_, _, words) in CASES.items():
