@@ -21,10 +21,14 @@ POLL_SECONDS = 0.2
 
 
 class Api:
-    """Requests with a token; an answer that is an error is raised with its text."""
+    """Requests with a token; an answer that is an error is raised with its text.
 
-    def __init__(self, url: str) -> None:
+    :param user: who asks, with the name as the password; None where nobody has to log in.
+    """
+
+    def __init__(self, url: str, user: str | None = None) -> None:
         self.url = url
+        self._user = user
         self._http = httpx.Client(base_url=url, timeout=120)
 
     def __enter__(self) -> Self:
@@ -49,10 +53,23 @@ class Api:
 
     def send(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         """Send a request and return the answer, whatever it is."""
+        return self.send_to(method, f"/api/v2{path}", **arguments)
+
+    def send_to(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+        """Send a request to any path of the server, such as a plugin's."""
         if "Authorization" not in self._http.headers:
-            token = self._http.get("/auth/token").raise_for_status().json()["access_token"]
-            self._http.headers["Authorization"] = f"Bearer {token}"
-        return self._http.request(method, f"/api/v2{path}", **arguments)
+            self._http.headers["Authorization"] = f"Bearer {self.read_token()}"
+        return self._http.request(method, path, **arguments)
+
+    def read_token(self) -> str:
+        """Log in, and return the token that says who asks."""
+        if self._user is None:
+            answer = self._http.get("/auth/token")
+        else:
+            login = {"username": self._user, "password": self._user}
+            answer = self._http.post("/auth/token", json=login)
+        token: str = answer.raise_for_status().json()["access_token"]
+        return token
 
     def is_up(self) -> bool:
         """Whether the API server answers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -19,6 +20,7 @@ from typing import Self
 from dev.airflow import processes
 from dev.airflow.rest import Api, Run, Task
 from dev.airflow.settings import (
+    ADMIN,
     COMMANDS,
     COMPONENT_VARIABLE,
     DEFAULT_COMPONENTS,
@@ -45,6 +47,8 @@ class Airflow:
     :param paused: whether a new DAG waits until somebody unpauses it.
     :param workers: how many tasks can run at once.
     :param environment: variables for all its processes.
+    :param users: roles by the names of those who can log in, with the name as the password; one is
+        "admin". With none of them everybody is an administrator.
     """
 
     def __init__(
@@ -56,14 +60,16 @@ class Airflow:
         paused: bool = False,
         workers: int = 8,
         environment: Mapping[str, str] | None = None,
+        users: Mapping[str, str] | None = None,
     ) -> None:
         self.home = home.resolve()
         self.dags = dags or self.home / "dags"
         port = _find_free_port(port or 0)
         self.url = f"http://127.0.0.1:{port}"
-        self.api = Api(self.url)
+        self._users = dict(users or {})
+        self.api = self.log_in()
         self._environment = build_environment(
-            self.home, dags=self.dags, port=port, paused=paused, workers=workers
+            self.home, dags=self.dags, port=port, paused=paused, workers=workers, users=self._users
         ) | dict(environment or {})
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -80,8 +86,10 @@ class Airflow:
         if not components:
             processes.kill_orphans()
             processes.kill(self.home)
-            self.api = Api(self.url)  # the one before may be closed
+            self.api = self.log_in()  # the one before may be closed
             self.dags.mkdir(parents=True, exist_ok=True)
+            passwords = json.dumps({name: name for name in self._users})
+            (self.home / "passwords.json").write_text(passwords)
             self._migrate()
         started = datetime.now(UTC)
         names = components or DEFAULT_COMPONENTS
@@ -94,6 +102,10 @@ class Airflow:
             if not components:
                 self.stop()
             raise
+
+    def log_in(self, name: str = ADMIN) -> Api:
+        """Return the API as one of the users sees it."""
+        return Api(self.url, name if self._users else None)
 
     def stop(self) -> None:
         """End all its processes: they are asked to, and killed when they have not in time."""

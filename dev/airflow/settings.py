@@ -31,13 +31,19 @@ class AirflowError(Exception):
     """Something the user has to know: what failed, where, and what to do."""
 
 
+# The user as whom tests ask, where users log in.
+ADMIN = "admin"
+
+
 def build_environment(
-    home: Path, *, dags: Path, port: int, paused: bool, workers: int
+    home: Path, *, dags: Path, port: int, paused: bool, workers: int, users: Mapping[str, str]
 ) -> dict[str, str]:
     """Build the environment that all components share.
 
     :param paused: whether a new DAG waits until somebody unpauses it.
     :param workers: how many tasks can run at once.
+    :param users: roles of Airflow's simple auth manager by the names of those who can log in; with
+        none of them everybody is an administrator.
     """
     url = f"http://127.0.0.1:{port}"
     options: dict[str, dict[str, object]] = {
@@ -50,11 +56,17 @@ def build_environment(
             "load_examples": False,
             "min_serialized_dag_update_interval": 0,
             "parallelism": workers,
-            "simple_auth_manager_all_admins": True,
+            "simple_auth_manager_all_admins": not users,
+            "simple_auth_manager_passwords_file": home / "passwords.json",
+            "simple_auth_manager_users": ",".join(f"{name}:{role}" for name, role in users.items()),
             "test_connection": "Enabled",
         },
-        # A process waits for the others' writes instead of failing at once.
-        "database": {"sql_alchemy_conn": f"sqlite:///{home}/airflow.db?timeout=60"},
+        "database": {
+            # A process waits for the others' writes instead of failing at once. A pool's bound can
+            # make one that writes wait, in vain, for those that wait for its write.
+            "sql_alchemy_conn": f"sqlite:///{home}/airflow.db?timeout=60",
+            "sql_alchemy_pool_enabled": False,
+        },
         "api": {"base_url": url, "host": "127.0.0.1", "port": port, "workers": 1},
         "dag_processor": {
             "bundle_refresh_check_interval": 1,

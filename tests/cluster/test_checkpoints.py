@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cluster.conftest import AirflowUnderTest
 from tests.cluster.core import Core, TaskLog, meanwhile, new_owner, until
+from tests.cluster.fixtures import AirflowUnderTest
 
 if TYPE_CHECKING:
     from kubernetes.client import CoreV1Api

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_learner_provider import hooks
 from airflow_learner_provider.hooks import LearnerHook
 from dev.airflow.access import Admin, build_connection
-from tests.cluster.conftest import AirflowUnderTest
+from tests.cluster.fixtures import AirflowUnderTest
 
 if TYPE_CHECKING:
     import pytest

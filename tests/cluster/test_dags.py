@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dev.airflow.rest import Run, Task
-from tests.cluster.conftest import AirflowUnderTest
+from tests.cluster.fixtures import AirflowUnderTest
 
 DAGS = Path(__file__).parents[2] / "dags"
 RUN_SECONDS = 400

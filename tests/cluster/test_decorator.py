@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.cluster.conftest import AirflowUnderTest
+    from tests.cluster.fixtures import AirflowUnderTest
 
 DAGS = Path(__file__).parents[2] / "dags"
 

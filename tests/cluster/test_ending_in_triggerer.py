@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dev.airflow.rest import Run, Task
-from tests.cluster.conftest import AirflowUnderTest
+from tests.cluster.fixtures import AirflowUnderTest
 
 DAG = """
 import datetime

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from dev.airflow.rest import Run, Task
-from tests.cluster.conftest import AirflowUnderTest
+from tests.cluster.fixtures import AirflowUnderTest
 
 # Ends by itself only in a second try, and takes its time when it is told to.
 STUBBORN = """

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import AirflowUnderTest
 from tests.cluster.core import Core
+from tests.cluster.fixtures import AirflowUnderTest
 
 DAGS = Path(__file__).parents[2] / "dags"
 

@@ -12,7 +12,7 @@ import pytest
 
 from dev.airflow.rest import Task
 from dev.airflow.server import Airflow
-from tests.cluster.conftest import AirflowUnderTest
+from tests.cluster.fixtures import AirflowUnderTest
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from dev.airflow.settings import AirflowError
-from tests.cluster.conftest import AirflowUnderTest
+from tests.cluster.fixtures import AirflowUnderTest
 
 DEFERS = """
 from datetime import timedelta

@@ -18,8 +18,8 @@ from dev.airflow import processes
 from dev.airflow.access import Admin, build_connection
 from dev.airflow.rest import Run, Task
 from dev.airflow.settings import AirflowError
-from tests.cluster.conftest import CONNECTION, AirflowUnderTest
 from tests.cluster.core import Gate
+from tests.cluster.fixtures import CONNECTION, AirflowUnderTest
 from tests.cluster.proxy import Proxy, Request, name_in
 from tests.cluster.test_endings import dag, log_of
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kubernetes.client import CoreV1Api
 
     from dev.airflow.access import Admin
-    from tests.cluster.conftest import AirflowUnderTest
+    from tests.cluster.fixtures import AirflowUnderTest
 
 DAGS = Path(__file__).parents[2] / "dags"
 TOKEN = "t0ken-of-the-registry"
