@@ -43,7 +43,7 @@ lint: venv ## format, rules, types, and which module may import which
 .PHONY: docs
 docs: venv ## build the pages of docs/ in build/docs, and check their links
 	@echo "== docs"
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 .PHONY: check
 check: lint docs ## lint, docs and unit tests: what needs no cluster
