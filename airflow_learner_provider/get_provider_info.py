@@ -37,19 +37,34 @@ def get_provider_info() -> dict[str, Any]:
                 "class-name": "airflow_learner_provider.decorators.learner_task",
             }
         ],
+        "extra-links": [
+            "airflow_learner_provider.links.TrainingLink",
+            "airflow_learner_provider.links.UserLink",
+        ],
         "config": {
             "learner": {
-                "description": "Defaults of the operators' arguments, for a registry of one's own.",
+                "description": "Defaults of the operators' arguments, and the page *Trainings*.",
                 "options": {
-                    "staging_image": _image(
+                    "staging_image": _option(
                         "Image with rclone and a shell, which copies for stores of type "
                         "s3_datastore; rclone's own when it is not set.",
                         "registry.example.com/rclone/rclone:1.76.0",
                     ),
-                    "holder_image": _image(
+                    "holder_image": _option(
                         "Small image with a shell, which keeps the pods of learners that have "
                         "ended; the learners' own when it is not set.",
                         "registry.example.com/busybox:1.37",
+                    ),
+                    "kubernetes_conn_id": _option(
+                        "Connection through which the page reads the cluster.",
+                        "kubernetes_ml",
+                        "kubernetes_default",
+                    ),
+                    "namespaces": _option(
+                        "Namespaces whose trainings the page shows, separated by commas; if "
+                        "empty, the connection's.",
+                        "ml,research",
+                        "",
                     ),
                 },
             }
@@ -57,13 +72,13 @@ def get_provider_info() -> dict[str, Any]:
     }
 
 
-def _image(description: str, example: str) -> dict[str, Any]:
+def _option(description: str, example: str, default: str | None = None) -> dict[str, Any]:
     return {
         "description": description,
         "version_added": __version__,
         "type": "string",
         "example": example,
-        "default": None,
+        "default": default,
     }
 
 

@@ -20,6 +20,7 @@ from airflow_learner_provider.exceptions import (
     TrainingKilledError,
 )
 from airflow_learner_provider.hooks import DEFAULT_CONN_ID, LearnerHook, read_accounts
+from airflow_learner_provider.links import build_links, push_links
 from airflow_learner_provider.reporting import report_progress
 from airflow_learner_provider.triggers import (
     LearnerTrigger,
@@ -120,15 +121,13 @@ class LearnerStatefulSetOperator(BaseOperator):
     :param wait_until: "created", "ready" or "completed": how far the task follows the training.
     :param ready_timeout: how long until all learners are ready; timedelta or seconds.
     :param on_finish_action: "delete", "keep" (scaled to 0) or "delete_on_success".
+    :param links: addresses, such as a dashboard's, by the names of buttons on the task's page.
     :param deferrable: wait in the triggerer; default from `[operators] default_deferrable`.
     """
 
-    template_fields: Sequence[str] = (*_SPEC_FIELDS, "kubernetes_conn_id")
-    template_fields_renderers: ClassVar[dict[str, str]] = {
-        "command": "bash",
-        "pod_template": "yaml",
-        "env": "json",
-    }
+    template_fields: Sequence[str] = (*_SPEC_FIELDS, "kubernetes_conn_id", "links")
+    template_fields_renderers: ClassVar = {"command": "bash", "pod_template": "yaml", "env": "json"}
+    operator_extra_links = property(build_links)
     ui_color = "#dbe9ff"
 
     def __init__(
@@ -168,6 +167,7 @@ class LearnerStatefulSetOperator(BaseOperator):
         wait_until: str = "completed",
         ready_timeout: timedelta | float | str = timedelta(minutes=10),
         on_finish_action: str = "delete",
+        links: Mapping[str, str] | None = None,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         **kwargs: Any,
     ) -> None:
@@ -206,6 +206,7 @@ class LearnerStatefulSetOperator(BaseOperator):
         self.wait_until = wait_until
         self.ready_timeout = ready_timeout
         self.on_finish_action = on_finish_action
+        self.links = links
         self.deferrable = deferrable
         self._is_starting = False
         self._outcome: Outcome | None = None
@@ -219,11 +220,10 @@ class LearnerStatefulSetOperator(BaseOperator):
         request = self.build_request(context)
         if self.deferrable:
             ending = plan_ending(self)
-            self.defer(
-                trigger=LearnerTrigger(request.to_json(), self.kubernetes_conn_id, **ending),
-                method_name="execute_complete",
-            )
+            trigger = LearnerTrigger(request.to_json(), self.kubernetes_conn_id, **ending)
+            self.defer(trigger=trigger, method_name="execute_complete")
         self._is_starting = True
+        push_links(self, context["ti"])
         _postpone_alarm()
         try:
             outcome = asyncio.run(self._run_here(request))

@@ -40,6 +40,7 @@ _RESOURCES = {
     "Secret": ("api/v1", "secrets"),
     "Event": ("api/v1", "events"),
     "Namespace": ("api/v1", "namespaces"),
+    "PodMetrics": ("apis/metrics.k8s.io/v1beta1", "pods"),
     "SelfSubjectRulesReview": ("apis/authorization.k8s.io/v1", "selfsubjectrulesreviews"),
 }
 _VERBS = {"POST": "create", "GET": "get", "PATCH": "patch", "DELETE": "delete"}

@@ -103,18 +103,20 @@ class Allowance:
         return f"... {left_out} lines left out: more than {_MOST_LINES_A_SECOND} in a second"
 
 
-async def read_log_end(api: Api, namespace: str, pod: Json) -> list[str]:
+async def read_log_end(
+    api: Api, namespace: str, pod: Json, *, lines: int = _END_LINES
+) -> list[str]:
     """Read the last lines of a learner's log, also of one whose container was started again."""
     status = container_status(pod) or {}
-    params = {"container": CONTAINER, "tailLines": str(_END_LINES)}
+    params = {"container": CONTAINER, "tailLines": str(lines)}
     if status.get("restartCount", 0) > 0:
         params["previous"] = "true"
     name = pod["metadata"]["name"]
     try:
         async with api.stream(
             "Pod", namespace, name, "log", params=params, silence=30, longest=_LONGEST_LINE
-        ) as lines:
-            return [_as_shown(line.decode(errors="replace")) async for line in lines]
+        ) as found:
+            return [_as_shown(line.decode(errors="replace")) async for line in found]
     except ApiError as e:
         log.debug("%s", e)
         return []

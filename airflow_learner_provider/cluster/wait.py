@@ -12,9 +12,7 @@ from airflow_learner_provider.training.diagnosis import (
     GRACE,
     Trouble,
 )
-from airflow_learner_provider.training.naming import LEARNERS
 from airflow_learner_provider.training.observation import (
-    Json,
     Observation,
     condition,
     unix_time,
@@ -24,6 +22,7 @@ from airflow_learner_provider.training.status import (
     Phase,
     Status,
     compute_status,
+    count_learners,
 )
 
 
@@ -106,7 +105,7 @@ def judge(observation: Observation, namespace: str, *, target: str) -> Outcome |
     """Tell whether the wait is over: the outcome, or None."""
     if noted := read_note(observation.stateful_set):
         return noted
-    learners = _count_learners(observation.stateful_set)
+    learners = count_learners(observation.stateful_set)
     status = compute_status(observation, learners=learners)
     trouble = status.trouble if status.phase is Phase.FAILED else _find_final(observation, status)
     if trouble is None:
@@ -136,11 +135,3 @@ def _find_final(observation: Observation, status: Status) -> Trouble | None:
         if time.time() - unix_time(since) > seconds:
             return row.trouble
     return None
-
-
-def _count_learners(stateful_set: Json | None) -> int:
-    """How many learners a training wants: StatefulSets of ours are created with 0 replicas."""
-    if stateful_set is None:
-        return 0
-    wanted = (stateful_set["metadata"].get("annotations") or {}).get(LEARNERS)
-    return int(wanted) if wanted is not None else int(stateful_set["spec"].get("replicas", 1))

@@ -25,7 +25,7 @@ from airflow_learner_provider.training.diagnosis import (
     judge_record,
     name_signal,
 )
-from airflow_learner_provider.training.naming import REPORTED
+from airflow_learner_provider.training.naming import LEARNERS, REPORTED
 from airflow_learner_provider.training.observation import (
     ENDED,
     Json,
@@ -127,6 +127,14 @@ def compute_status(observation: Observation, *, learners: int) -> Status:
     phase = Phase.RUNNING if ready else Phase.PENDING
     passing = next((row.trouble for row in rows if row.trouble is not None), None)
     return Status(phase, rows, ready=ready, trouble=passing)
+
+
+def count_learners(stateful_set: Json | None) -> int:
+    """How many learners a training wants: StatefulSets of ours are created with 0 replicas."""
+    if stateful_set is None:
+        return 0
+    wanted = (stateful_set["metadata"].get("annotations") or {}).get(LEARNERS)
+    return int(wanted) if wanted is not None else int(stateful_set["spec"].get("replicas", 1))
 
 
 def is_ready(stateful_set: Json, rows: Sequence[Learner]) -> bool:

@@ -126,7 +126,7 @@ def test_time_limit_before_the_training_was_created_is_not_told_as_a_kill(
     monkeypatch.setattr(task, "_run_here", Mock())
     monkeypatch.setattr(asyncio, "run", Mock(side_effect=AirflowTaskTimeout))
     try:
-        task.execute({})
+        task.execute({"ti": Mock()})
     except AirflowTaskTimeout:
         task.on_kill()  # as Airflow does, which then raises the error again
     with pytest.raises(TrainingKilledError, match="before its training was created"):

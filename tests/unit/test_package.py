@@ -30,18 +30,25 @@ def test_airflow_finds_the_provider_by_its_entry_point() -> None:
     assert provider.data.items() >= get_provider_info().items()
 
 
-SET = {option: f"registry.example.com/{option}" for option in ("staging_image", "holder_image")}
+SET = {
+    "staging_image": "registry.example.com/staging",
+    "holder_image": "registry.example.com/holder",
+    "kubernetes_conn_id": "kubernetes_ml",
+    "namespaces": "ml,research",
+}
 DEFAULTS = """
 from airflow_learner_provider.operators import LearnerStatefulSetOperator
+from airflow_learner_provider.ui.reader import Reader
 train = LearnerStatefulSetOperator(task_id="train", learners=1, image="i", command="true")
-print(train.staging_image, train.holder_image)
+reader = Reader()
+print(train.staging_image, train.holder_image, reader.conn_id, ",".join(reader.namespaces))
 """
 
 
 def test_the_settings_that_are_described_are_those_that_are_read() -> None:
     described = get_provider_info()["config"]["learner"]["options"]
     assert described.keys() == SET.keys()
-    settings = {f"AIRFLOW__LEARNER__{option.upper()}": image for option, image in SET.items()}
+    settings = {f"AIRFLOW__LEARNER__{option.upper()}": value for option, value in SET.items()}
     ran = subprocess.run(
         [sys.executable, "-c", DEFAULTS],
         env=os.environ | settings,
@@ -49,7 +56,7 @@ def test_the_settings_that_are_described_are_those_that_are_read() -> None:
         text=True,
         check=True,
     )
-    assert ran.stdout.split()[-2:] == list(SET.values())
+    assert ran.stdout.split()[-4:] == list(SET.values())
 
 
 def test_version_is_that_of_the_distribution() -> None:

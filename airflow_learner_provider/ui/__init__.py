@@ -1,0 +1,1 @@
+"""The page "Trainings" in Airflow's user interface."""
