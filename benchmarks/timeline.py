@@ -38,6 +38,8 @@ def read_moments(log: Sequence[Mapping[str, Any]], *, queued: float, done: float
         elif entry.get("timestamp") and (phase := _find_phase(event)):
             at = datetime.fromisoformat(entry["timestamp"]).timestamp()
             found.setdefault(phase, at)
+            if phase == "deferred":
+                found.pop("told", None)  # so far it was the end of what the first worker does
     moments = [done]
     for phase in reversed(list(PHASES)):
         moments.append(min(found.get(phase, moments[-1]), moments[-1]))
