@@ -147,10 +147,10 @@ def test_a_training_is_followed_on_its_page_and_stopped_by_airflow(
     expect(page.phase).to_have_text("Running")
 
     page.stop()
-    task = run.task("train")
-    task.wait_for("failed", timeout=120)
-    wait_until_empty()
+    # First what the browser shows: its requests are passed on only while the test waits for it.
     expect(page.phase).to_have_text("not in the cluster")
+    run.task("train").wait_for("failed", timeout=120)
+    wait_until_empty()
     expect(page.stop_button).not_to_be_visible()
 
 
