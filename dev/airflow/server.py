@@ -24,6 +24,7 @@ from dev.airflow.settings import (
     COMMANDS,
     COMPONENT_VARIABLE,
     DEFAULT_COMPONENTS,
+    EXECUTION_API,
     JOB_TYPES,
     OWNER_VARIABLE,
     AirflowError,
@@ -64,12 +65,21 @@ class Airflow:
     ) -> None:
         self.home = home.resolve()
         self.dags = dags or self.home / "dags"
-        port = _find_free_port(port or 0)
-        self.url = f"http://127.0.0.1:{port}"
+        self._ports = {
+            "api-server": _find_free_port(port or 0),
+            EXECUTION_API: _find_free_port(0),
+        }
+        self.url, execution_url = (f"http://127.0.0.1:{port}" for port in self._ports.values())
         self._users = dict(users or {})
         self.api = self.log_in()
         self._environment = build_environment(
-            self.home, dags=self.dags, port=port, paused=paused, workers=workers, users=self._users
+            self.home,
+            dags=self.dags,
+            url=self.url,
+            execution_url=execution_url,
+            paused=paused,
+            workers=workers,
+            users=self._users,
         ) | dict(environment or {})
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -226,9 +236,12 @@ class Airflow:
     def _spawn(self, component: str) -> None:
         if component in self._children:
             raise AirflowError(f"{component} has been started already")
+        arguments = list(COMMANDS[component])
+        if component in self._ports:
+            arguments += ["--port", str(self._ports[component])]
         with self._output(component).open("ab") as output:
             self._children[component] = subprocess.Popen(
-                _build_command(*COMMANDS[component]),
+                _build_command(*arguments),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -248,6 +261,8 @@ class Airflow:
             time.sleep(0.1)
 
     def _is_up(self, component: str, started: datetime) -> bool:
+        if component == EXECUTION_API:
+            return _answers(self._ports[component])
         if not self.api.is_up():
             return False
         if component not in JOB_TYPES:
@@ -266,6 +281,14 @@ class Airflow:
 
 def _build_command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "airflow", *arguments]
+
+
+def _answers(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+    except OSError:
+        return False
 
 
 def _find_free_port(wanted: int) -> int:

@@ -10,15 +10,19 @@ COMPONENT_VARIABLE = "LOCAL_AIRFLOW_COMPONENT"
 OWNER_VARIABLE = "LOCAL_AIRFLOW_OWNER"  # pid of the process with which it is to end, if any
 
 # The commands of the components by their names here. Logs are read from the files, which all
-# components share, so none of them is served.
+# components share, so none of them is served. What tasks ask has a server of its own: the other one
+# notes each request of a user in its event loop, where it can wait for SQLite's lock while the
+# request that holds it waits for the loop.
+EXECUTION_API = "execution-api"
 COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "api-server": ("api-server",),
+    "api-server": ("api-server", "--apps", "core"),
+    EXECUTION_API: ("api-server", "--apps", "execution"),
     "scheduler": ("scheduler", "--skip-serve-logs"),
     "dag-processor": ("dag-processor",),
     "triggerer": ("triggerer", "--skip-serve-logs"),
     "triggerer-2": ("triggerer", "--skip-serve-logs"),
 }
-DEFAULT_COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
+DEFAULT_COMPONENTS = ("api-server", EXECUTION_API, "scheduler", "dag-processor", "triggerer")
 JOB_TYPES = {
     "scheduler": "SchedulerJob",
     "dag-processor": "DagProcessorJob",
@@ -36,22 +40,30 @@ ADMIN = "admin"
 
 
 def build_environment(
-    home: Path, *, dags: Path, port: int, paused: bool, workers: int, users: Mapping[str, str]
+    home: Path,
+    *,
+    dags: Path,
+    url: str,
+    execution_url: str,
+    paused: bool,
+    workers: int,
+    users: Mapping[str, str],
 ) -> dict[str, str]:
     """Build the environment that all components share.
 
+    :param url: of the API server.
+    :param execution_url: of the server that tasks ask.
     :param paused: whether a new DAG waits until somebody unpauses it.
     :param workers: how many tasks can run at once.
     :param users: roles of Airflow's simple auth manager by the names of those who can log in; with
         none of them everybody is an administrator.
     """
-    url = f"http://127.0.0.1:{port}"
     options: dict[str, dict[str, object]] = {
         "core": {
             "dags_folder": dags,
             "dags_are_paused_at_creation": paused,
             "executor": "LocalExecutor",
-            "execution_api_server_url": f"{url}/execution/",
+            "execution_api_server_url": f"{execution_url}/execution/",
             "hostname_callable": "socket.gethostname",  # the default one asks DNS
             "load_examples": False,
             "min_serialized_dag_update_interval": 0,
@@ -67,7 +79,7 @@ def build_environment(
             "sql_alchemy_conn": f"sqlite:///{home}/airflow.db?timeout=60",
             "sql_alchemy_pool_enabled": False,
         },
-        "api": {"base_url": url, "host": "127.0.0.1", "port": port, "workers": 1},
+        "api": {"base_url": url, "host": "127.0.0.1", "workers": 1},
         "dag_processor": {
             "bundle_refresh_check_interval": 1,
             "min_file_process_interval": 5,
