@@ -195,9 +195,9 @@ class LogCopier:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    def _warn_once(self, message: str) -> None:
-        if message not in self._told:
-            self._told.add(message)
+    def _warn_once(self, about: str, message: str) -> None:
+        if about not in self._told:
+            self._told.add(about)
             self._warn(message)
 
     @asynccontextmanager
@@ -209,9 +209,10 @@ class LogCopier:
             else:
                 if self._own_places.locked() or self._shared.places.locked():
                     self._warn_once(
+                        "places",
                         "More logs are written than can be followed at once: "
                         f"{_MOST_OF_ONE_TRAINING} of one training, {_MOST_FOLLOWED} of all; some "
-                        "learners' lines come later, at the latest when the training has ended"
+                        "learners' lines come later, at the latest when the training has ended",
                     )
                 self._waiting.add(source)
                 try:
@@ -238,7 +239,7 @@ class LogCopier:
                     copied = await self._copy_once(name, ordinal, container, previous=ended)
             except ApiError as e:
                 if e.status == 403:
-                    self._warn_once(f"The learners' output is not shown: {e}")
+                    self._warn_once("rights", f"The learners' output is not shown: {e}")
                     return
                 log.debug("%s; trying again", e)
                 failures += 1

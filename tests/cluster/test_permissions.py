@@ -61,8 +61,8 @@ async def test_a_missing_right_is_named_before_anything_is_made(
     take_away(admin, core.namespace, resource, verb)
     core.accounts = {"registry": Account(host="registry.example.com", password="token")}
     with pytest.raises(ApiError) as error:
-        # With a Secret of its own, which not every training has.
-        await core.run(command="true", image_pull_conn_id="registry")
+        # With a Secret and a ConfigMap of its own, which not every training has.
+        await core.run(command="true", image_pull_conn_id="registry", files={"run.py": ""})
     assert f"cannot {verb} {resource} in namespace {core.namespace} " in str(error.value)
     assert "deploy/rbac.yaml" in str(error.value)
     assert leftovers(core.namespace) == []
