@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -90,6 +91,9 @@ def ghost(admin: Admin, namespace: str) -> Iterator[str]:
         },
     )
     set_node_ready(admin, name, status="True")
+    # The node controller takes the taint of a node that is not ready back a little later.
+    while admin.request("GET", f"/api/v1/nodes/{name}")["spec"]["taints"] != [taint]:
+        time.sleep(0.1)
     yield name
     with suppress(ApiException):
         admin.request("DELETE", f"/api/v1/nodes/{name}")
