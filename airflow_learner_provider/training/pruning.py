@@ -17,7 +17,7 @@ _METADATA = (
 )
 _POD_STATUS = ("phase", "reason", "message")
 _SET_STATUS = ("observedGeneration", "replicas", "updatedReplicas", "availableReplicas")
-_CONTAINER = ("name", "image", "ready", "restartCount", "state", "lastState")
+_CONTAINER = ("name", "image", "imageID", "ready", "restartCount", "state", "lastState")
 _CONDITION = ("type", "status", "reason", "message", "lastTransitionTime")
 _EVENT = ("type", "reason", "message", "lastTimestamp", "count")
 _INVOLVED = ("kind", "name", "uid", "fieldPath")

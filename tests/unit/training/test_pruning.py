@@ -7,16 +7,22 @@ from typing import Any
 import pytest
 
 from airflow_learner_provider.training.observation import Observation
+from airflow_learner_provider.training.outcome import Outcome, build_outcome
 from airflow_learner_provider.training.pruning import prune
 from airflow_learner_provider.training.status import compute_status
 
 OBSERVED = Path(__file__).parents[2] / "data" / "observed"
 TIME = "2026-01-01T00:00:00Z"
-RUNNING = {"name": "learner", "restartCount": 0, "state": {"running": {"startedAt": TIME}}}
+RUNNING = {
+    "name": "learner",
+    "imageID": "registry.example.com/digits@sha256:1",
+    "restartCount": 0,
+    "state": {"running": {"startedAt": TIME}},
+}
 
 
 @pytest.mark.parametrize("stream", [path.stem for path in sorted(OBSERVED.glob("*.jsonl"))])
-def test_what_is_kept_of_objects_gives_the_same_verdicts(stream: str) -> None:
+def test_what_is_kept_of_objects_gives_the_same_verdicts_and_outcomes(stream: str) -> None:
     whole, kept = Observation(stream), Observation(stream)
     for line in (OBSERVED / f"{stream}.jsonl").read_text().splitlines():
         kind, change, obj = json.loads(line)
@@ -27,6 +33,12 @@ def test_what_is_kept_of_objects_gives_the_same_verdicts(stream: str) -> None:
             assert compute_status(kept, learners=learners) == compute_status(
                 whole, learners=learners
             )
+    assert conclude(kept) == conclude(whole)
+
+
+def conclude(observation: Observation) -> Outcome:
+    status = compute_status(observation, learners=2)
+    return build_outcome(observation, status, namespace="ml", gpus=1, trouble=status.trouble)
 
 
 POD: dict[str, Any] = {
