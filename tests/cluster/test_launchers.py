@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.core import Core
+from tests.cluster.core import Core, TaskLog
 from tests.cluster.fixtures import AirflowUnderTest
 
 DAGS = Path(__file__).parents[2] / "dags"
@@ -28,39 +28,28 @@ def frameworks(core: Core, frameworks_image: str) -> Core:
     return replace(core, image=frameworks_image)
 
 
-@pytest.mark.parametrize(
-    ("launcher", "command", "processes_per_learner"),
-    [
-        ("torchrun", "torchrun /opt/frameworks/train_torch.py", 2),
-        ("torchrun", "python3 /opt/frameworks/train_torch.py", 1),
-        ("tensorflow", "python3 /opt/frameworks/train_tensorflow.py", 1),
-        ("mpi", "mpirun python3 /opt/frameworks/train_mpi.py", 2),
-    ],
-    ids=["torchrun", "torch without torchrun", "tensorflow", "mpi"],
-)
-async def test_learners_train_together_without_a_word_about_who_is_where(
-    *,
-    frameworks: Core,
-    wait_until_empty: Callable[[], None],
-    launcher: str,
-    command: str,
-    processes_per_learner: int,
+async def test_one_process_in_each_learner_finds_the_others_without_torchrun(
+    frameworks: Core, wait_until_empty: Callable[[], None]
 ) -> None:
     outcome = await frameworks.run(
-        launcher=launcher,
-        command=command,
-        processes_per_learner=processes_per_learner,
+        launcher="torchrun",
+        command="python3 /opt/frameworks/train_torch.py",
         cpus="300m",
         memory="768Mi",
     )
     assert outcome["phase"] == "Succeeded", outcome["message"]
-    processes = 2 * processes_per_learner
-    assert outcome["result"] == FOUND | {"processes": processes}
-    # Processes of one learner write into one stream, sometimes two into one line.
-    found = re.findall(rf"process (\d+) of {processes} found ", frameworks.log.text)
-    assert sorted(map(int, found)) == list(range(processes))
-    assert [row["exit_code"] for row in outcome["learners"]] == [0, 0]
+    assert outcome["result"] == FOUND | {"processes": 2}
+    assert_all_trained(frameworks.log.text, processes=2)
     await asyncio.to_thread(wait_until_empty)
+
+
+def assert_all_trained(log: str, *, processes: int) -> None:
+    """Each process has said what it found.
+
+    Processes of one learner write into one stream, sometimes two into one line.
+    """
+    found = re.findall(rf"process (\d+) of {processes} found ", log)
+    assert sorted(map(int, found)) == list(range(processes))
 
 
 SECURITY = {
@@ -79,28 +68,30 @@ echo "learner $(cut -d' ' -f1-2 /job/stranger.pub)" > /job/known
 """
 
 
-@pytest.mark.parametrize("pod_template", [{}, SECURITY], ids=["root", "another user"])
 async def test_mpi_processes_have_their_learners_environment_and_only_learners_get_in(
-    frameworks: Core, pod_template: dict[str, Any]
+    frameworks: Core,
 ) -> None:
-    outcome = await frameworks.run(
-        launcher="mpi",
-        command=f"cd /opt/frameworks{LOOK_AROUND}true",
-        env={"WORDS": 'it\'s "fine" $HOME'},
-        cpus="100m",
-        memory="128Mi",
-        pod_template=pod_template,
-    )
-    assert outcome["phase"] == "Succeeded", outcome["message"]
-    user = "learner" if pod_template else "root"
-    said = [line for line in frameworks.log.lines if line.startswith("[0] ")]
-    for ordinal in (0, 1):
-        words = f'learner {ordinal + 1}, {user}, /opt/frameworks, it\'s "fine" $HOME'
-        assert f"[0] rank {ordinal}: {words}" in said
-    assert "[0] plain ssh: learner 2" in said
-    assert any("Permission denied (publickey)" in line for line in said)
-    assert any("Host key verification failed" in line for line in said)
-    assert "PRIVATE KEY" not in frameworks.log.text
+    async def look_around(user: str, pod_template: dict[str, Any]) -> None:
+        core = replace(frameworks, log=TaskLog())
+        outcome = await core.run(
+            launcher="mpi",
+            command=f"cd /opt/frameworks{LOOK_AROUND}true",
+            env={"WORDS": 'it\'s "fine" $HOME'},
+            cpus="100m",
+            memory="128Mi",
+            pod_template=pod_template,
+        )
+        assert outcome["phase"] == "Succeeded", outcome["message"]
+        said = [line for line in core.log.lines if line.startswith("[0] ")]
+        for ordinal in (0, 1):
+            words = f'learner {ordinal + 1}, {user}, /opt/frameworks, it\'s "fine" $HOME'
+            assert f"[0] rank {ordinal}: {words}" in said
+        assert "[0] plain ssh: learner 2" in said
+        assert any("Permission denied (publickey)" in line for line in said)
+        assert any("Host key verification failed" in line for line in said)
+        assert "PRIVATE KEY" not in core.log.text
+
+    await asyncio.gather(look_around("root", {}), look_around("learner", SECURITY))
 
 
 async def test_a_process_that_fails_ends_the_training_of_all(
@@ -125,13 +116,16 @@ async def test_an_image_without_ssh_is_said_to_be_one(core: Core) -> None:
 
 
 @pytest.mark.usefixtures("frameworks_image")
-def test_the_examples_train(
+def test_learners_of_the_examples_train_together_without_a_word_about_who_is_where(
     airflow: AirflowUnderTest, wait_until_empty: Callable[[], None]
 ) -> None:
     processes = {"train_torchrun": 4, "train_tensorflow": 2, "train_mpi": 4}
     dag_ids = [airflow.copy_dag_file(DAGS / f"{name}.py") for name in processes]
     for run in [airflow.trigger(dag_id) for dag_id in dag_ids]:
-        run.wait_for("success", timeout=240)
-        result = run.task("train").read_xcom()["result"]
-        assert result == FOUND | {"processes": processes[run.dag_id]}
+        run.wait_for("success")
+        outcome = run.task("train").read_xcom()
+        assert outcome["result"] == FOUND | {"processes": processes[run.dag_id]}
+        assert [row["exit_code"] for row in outcome["learners"]] == [0, 0]
+        log = "\n".join(run.task("train").read_log())
+        assert_all_trained(log, processes=processes[run.dag_id])
     wait_until_empty()

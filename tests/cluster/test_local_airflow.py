@@ -18,7 +18,7 @@ from airflow.sdk import BaseOperator
 
 class Defers(BaseOperator):
     def execute(self, context):
-        self.defer(trigger=TimeDeltaTrigger(timedelta(seconds=5)), method_name="resume")
+        self.defer(trigger=TimeDeltaTrigger(timedelta(seconds=1)), method_name="resume")
 
     def resume(self, context, event):
         return "resumed"
@@ -31,52 +31,41 @@ import time
 
 with DAG(DAG_ID):
     @task
-    def sleeps():
-        time.sleep(600)
+    def sleeps(seconds):
+        time.sleep(seconds)
 
-    sleeps()
+    sleeps.expand(seconds=[600, 600])
 """
 
 
-def test_a_deferral_outlives_its_triggerer(airflow: AirflowUnderTest) -> None:
-    task = airflow.run(DEFERS).task("defers")
-    task.wait_for("deferred")
-    airflow.kill("triggerer", signal.SIGKILL)
-    assert airflow.find_processes("triggerer") == []
-
-    airflow.start("triggerer-2")
-    task.wait_for("success")
-    assert task.read_xcom() == "resumed"
-
-
 def test_what_was_broken_is_mended(airflow: AirflowUnderTest) -> None:
-    airflow.kill("scheduler", signal.SIGTERM)
+    for component in ("triggerer", "scheduler"):
+        airflow.kill(component)
+        assert airflow.find_processes(component) == []
     airflow.suspend("dag-processor")
     airflow.mend()
 
     task = airflow.run(DEFERS).task("defers")
     task.wait_for("success")
+    assert task.read_xcom() == "resumed"
 
 
-def test_a_task_is_found_by_its_processes(airflow: AirflowUnderTest) -> None:
-    task = airflow.run(SLEEPS).task("sleeps")
-    task.wait_for("running")
-    pid = airflow.find_task_process(task)
-    assert airflow.find_task_supervisor(task) in airflow.find_processes("scheduler")
-
-    os.kill(pid, signal.SIGKILL)
-    task.wait_for("failed")
-    with pytest.raises(AirflowError, match="does not run"):
-        airflow.find_task_process(task)
-
-
-def test_a_stopped_run_ends_its_tasks(airflow: AirflowUnderTest) -> None:
+def test_tasks_are_found_by_their_processes_and_end_with_their_run(
+    airflow: AirflowUnderTest,
+) -> None:
     run = airflow.run(SLEEPS)
-    run.task("sleeps").wait_for("running")
-    pid = airflow.find_task_process(run.task("sleeps"))
-    run.stop()
+    killed, stopped = (run.task("sleeps", index) for index in (0, 1))
+    for task in (killed, stopped):
+        task.wait_for("running")
+        assert airflow.find_task_supervisor(task) in airflow.find_processes("scheduler")
+    pid = airflow.find_task_process(stopped)
+    os.kill(airflow.find_task_process(killed), signal.SIGKILL)
+    killed.wait_for("failed")
+    with pytest.raises(AirflowError, match="does not run"):
+        airflow.find_task_process(killed)
 
-    deadline = time.monotonic() + 30
+    run.stop()
+    deadline = time.monotonic() + 120
     while pid in airflow.find_processes():
         assert time.monotonic() < deadline
         time.sleep(0.1)
