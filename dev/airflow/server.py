@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -204,10 +204,15 @@ class Airflow:
                 raise AirflowError(f"no DAG {dag_id} in {self.dags}\n{reasons}")
             time.sleep(0.1)
 
-    def wait_for_run(self, dag_id: str, *, timeout: float = 180) -> Run:
-        """Wait for the first run that the scheduler makes of a DAG."""
+    def wait_for_run(
+        self, dag_id: str, *, beside: Collection[Run] = (), timeout: float = 180
+    ) -> Run:
+        """Wait for a run that somebody else makes of a DAG.
+
+        :param beside: runs that were there before.
+        """
         deadline = time.monotonic() + timeout
-        while not (runs := self.api.list_runs(dag_id)):
+        while not (runs := [run for run in self.api.list_runs(dag_id) if run not in beside]):
             if time.monotonic() > deadline:
                 raise AirflowError(f"no run of {dag_id} after {timeout} s")
             time.sleep(0.1)

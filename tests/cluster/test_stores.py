@@ -35,7 +35,7 @@ from airflow_learner_provider.training.request import TrainingRequest
 from dev.airflow.access import Admin
 from dev.cluster import containerd, settings
 from dev.services import S3
-from tests.cluster.core import Core, meanwhile, new_owner, until
+from tests.cluster.core import Core, Gate, meanwhile, new_owner, until
 from tests.cluster.csi import DRIVER, serve_csi
 
 # Copies what it reads, and says where.
@@ -282,15 +282,18 @@ async def test_a_retry_copies_only_what_changed_and_goes_on_where_the_first_try_
 
 
 async def test_results_that_do_not_get_to_their_bucket_are_a_failure(
+    *,
     s3_core: Core,
     bucket: Path,
     staging_image: str,
+    gate: Gate,
     wait_until_empty: Callable[[], None],
 ) -> None:
     store = {"type": "s3_datastore", "bucket": bucket.name, "conn_id": "s3"}
     run = s3_core.run(
         learners=1,
-        command='mkdir -p "$RESULT_DIR"; echo > "$RESULT_DIR/model"; echo go; sleep 2',
+        command=f'mkdir -p "$RESULT_DIR"; echo > "$RESULT_DIR/model"; echo go; {gate.wait}',
+        training_data=gate.store,
         name="lost",
         results=store,
         staging_image=staging_image,
@@ -298,6 +301,7 @@ async def test_results_that_do_not_get_to_their_bucket_are_a_failure(
     async with meanwhile(run) as task:
         await until(lambda: "[0] go" in s3_core.log.lines)
         shutil.rmtree(bucket)
+        gate.open()
         outcome = await task
     assert outcome["learners"][0]["exit_code"] == 74
     told = (
@@ -372,7 +376,7 @@ async def test_a_deleted_training_copies_what_it_has(
 ) -> None:
     run = s3_core.run(
         learners=1,
-        command='mkdir -p "$RESULT_DIR"; echo > "$RESULT_DIR/half"; echo go; sleep 60',
+        command='mkdir -p "$RESULT_DIR"; echo > "$RESULT_DIR/half"; echo go; sleep 600',
         name="deleted",
         results={"type": "s3_datastore", "bucket": bucket.name, "conn_id": "s3"},
         staging_image=staging_image,
