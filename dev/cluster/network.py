@@ -14,13 +14,17 @@ _RULES = (
     ("FORWARD", "-i", settings.BRIDGE, *_MARK, "-j", "REJECT"),
     ("FORWARD", "-i", settings.BRIDGE, "-o", settings.BRIDGE, *_MARK, "-j", "ACCEPT"),
 )
+# Without one that is set a bridge takes the lowest of its ports' hardware addresses: whenever pods
+# come or go the others may send to one that is not there any more, for twenty seconds or so.
+_HARDWARE_ADDRESS = "02:00:c6:12:00:01"
 _CNI_STATE = settings.RUN / "cni"
 _CNI_RESULTS = Path("/var/lib/cni/results")  # fixed in the library that containerd uses
 
 
 def create() -> None:
     """Make the bridge: the DNS server binds its address before the first pod is there."""
-    host.run_program("ip", "link", "add", settings.BRIDGE, "type", "bridge")
+    link = ("link", "add", settings.BRIDGE, "address", _HARDWARE_ADDRESS, "type", "bridge")
+    host.run_program("ip", *link)
     host.run_program("ip", "addr", "add", f"{settings.BRIDGE_ADDRESS}/24", "dev", settings.BRIDGE)
     host.run_program("ip", "link", "set", settings.BRIDGE, "up")
     for rule in _RULES:  # each goes before the last
