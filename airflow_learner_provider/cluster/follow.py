@@ -22,7 +22,7 @@ from airflow_learner_provider.cluster.client import (
     wait_until_gone,
 )
 from airflow_learner_provider.cluster.connection import Connection
-from airflow_learner_provider.cluster.logs import LogCopier, read_log_end
+from airflow_learner_provider.cluster.logs import LogCopier, read_log_end, recover_records
 from airflow_learner_provider.cluster.progress import ProgressTeller
 from airflow_learner_provider.cluster.rights import check_rights
 from airflow_learner_provider.cluster.task_log import Log
@@ -251,6 +251,7 @@ class _Run:
         was_ready = False
         while True:
             logs.update()
+            await recover_records(self._api, self._namespace, self._observation)
             status = compute_status(self._observation, learners=self._spec.learners)
             now = time.time()
             if status.phase is Phase.SUCCEEDED:

@@ -15,7 +15,11 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from airflow_learner_provider.cluster.api import Api
 from airflow_learner_provider.cluster.pace import Pace
 from airflow_learner_provider.exceptions import ApiError
-from airflow_learner_provider.training.completion import CONTAINER
+from airflow_learner_provider.training.completion import (
+    CONTAINER,
+    is_record_lost,
+    parse_held_log,
+)
 from airflow_learner_provider.training.observation import (
     Json,
     Observation,
@@ -34,6 +38,8 @@ _LONGEST_PAUSE_SECONDS = 60
 _SILENCE_SECONDS = 1800
 _LONGEST_LINE = 16 * 1024
 _END_LINES = 30
+# A holder that has just been started has not written its record yet.
+_HELD_ATTEMPTS = 10
 # A log that is followed costs a connection, which with TLS takes more memory than the training.
 _MOST_FOLLOWED = 100
 _MOST_OF_ONE_TRAINING = 32
@@ -108,18 +114,37 @@ async def read_log_end(
 ) -> list[str]:
     """Read the last lines of a learner's log, also of one whose container was started again."""
     status = container_status(pod) or {}
-    params = {"container": CONTAINER, "tailLines": str(lines)}
+    params = {"tailLines": str(lines)}
     if status.get("restartCount", 0) > 0:
         params["previous"] = "true"
-    name = pod["metadata"]["name"]
+    return [_as_shown(line) for line in await _read_log(api, namespace, pod, params)]
+
+
+async def _read_log(api: Api, namespace: str, pod: Json, params: dict[str, str]) -> list[str]:
+    """Read the lines that a learner has written by now; none when they cannot be had."""
+    name, params = pod["metadata"]["name"], {"container": CONTAINER, **params}
     try:
         async with api.stream(
             "Pod", namespace, name, "log", params=params, silence=30, longest=_LONGEST_LINE
-        ) as found:
-            return [_as_shown(line.decode(errors="replace")) async for line in found]
+        ) as lines:
+            return [line.decode(errors="replace") async for line in lines]
     except ApiError as e:
         log.debug("%s", e)
         return []
+
+
+async def recover_records(api: Api, namespace: str, observation: Observation) -> None:
+    """Read how learners ended from their holders' logs, where the pods' status has lost it."""
+    for pod in list(observation.pods.values()):
+        status, uid = container_status(pod), pod["metadata"]["uid"]
+        if status is None or uid in observation.records or not is_record_lost(status):
+            continue
+        for _ in range(_HELD_ATTEMPTS):
+            lines = await _read_log(api, namespace, pod, {})
+            if (record := parse_held_log(lines, status)) is not None:
+                observation.records[uid] = record
+                break
+            await asyncio.sleep(_RECONNECT_SECONDS)
 
 
 def _as_shown(line: str) -> str:

@@ -6,6 +6,7 @@ import time
 
 from airflow_learner_provider.cluster.api import Api
 from airflow_learner_provider.cluster.connection import Connection
+from airflow_learner_provider.cluster.logs import recover_records
 from airflow_learner_provider.exceptions import ApiError, LearnerError
 from airflow_learner_provider.training.artifacts import read_results_uri
 from airflow_learner_provider.training.diagnosis import (
@@ -50,6 +51,7 @@ async def wait_for_training(
     ):
         while True:
             if subscription.observation.was_seen:
+                await recover_records(connection.api, namespace, subscription.observation)
                 outcome = judge(subscription.observation, namespace, target=target)
             else:
                 outcome = await look_at_training(connection, name, namespace, target=target)
@@ -82,6 +84,7 @@ async def look_at_training(
         observation.apply("Pod", "ADDED", pod)
     for event in (await api.list("Event", namespace))["items"]:
         observation.apply("Event", "ADDED", event)
+    await recover_records(api, namespace, observation)
     return judge(observation, namespace, target=target)
 
 

@@ -10,7 +10,9 @@ Elsewhere a wrapper around the command does the same. It is container start numb
 the life of one pod, counted in the pod's own emptyDir:
 
 - start 1 runs the command and exits with its code: the exit record;
-- even starts hold the pod, idle, so that the record stays readable in `lastState`;
+- even starts hold the pod, idle, so that the record stays readable in `lastState`, and write it to
+  their log: kubelet's garbage collection (seen in 1.34) can remove the container that ended before
+  the status has told of it;
 - later odd starts (somebody killed the holder) tell the same record again.
 
 So the record is what ended an odd start, and `restartCount` says which start that was. A command
@@ -21,7 +23,7 @@ Results that are copied to a bucket are copied before the record is made: it spe
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,12 +44,14 @@ starts=$((starts + 1))
 echo "$starts" > "$state.starts"
 if [ "$starts" -gt 1 ]; then
   echo killed > "$state.ended"
+  code=137 result=
+  [ -r "$state.exit" ] && read -r code < "$state.exit"
+  [ -r "$state.result" ] && result=$(< "$state.result")
   if [ $((starts % 2)) -eq 1 ]; then
-    code=137
-    [ -r "$state.exit" ] && read -r code < "$state.exit"
-    [ -r "$state.result" ] && printf '%s' "$(< "$state.result")" > "$LEARNER_RESULT_FILE"
+    printf '%s' "$result" > "$LEARNER_RESULT_FILE"
     exit "$code"
   fi
+  printf 'learner: exit code %s\n%s\n' "$code" "$result"
   trap 'exit 0' TERM INT
   while :; do sleep 3600 & wait "$!"; done
 fi
@@ -116,6 +120,7 @@ exit "$code"
 HOLDER_SCRIPT = """trap 'exit 0' TERM INT; while :; do sleep 3600 & wait "$!"; done"""
 # Reasons of a container that never ran.
 START_ERRORS = frozenset({"StartError", "ContainerCannotRun"})
+_HELD_RECORD = re.compile(r"learner: exit code (\d{1,3})")
 
 
 @dataclass(frozen=True)
@@ -176,6 +181,35 @@ def parse_exit_record(container_status: Mapping[str, Any]) -> ExitRecord | None:
                 listing=listing,
             )
     return None
+
+
+def is_record_lost(container_status: Mapping[str, Any]) -> bool:
+    """Tell whether the status (JSON) has only the holder left, and not how the learner ended."""
+    is_held = "running" in container_status.get("state", {})
+    starts = container_status.get("restartCount", 0) + 1
+    return is_held and starts % 2 == 0 and parse_exit_record(container_status) is None
+
+
+def parse_held_log(lines: Sequence[str], container_status: Mapping[str, Any]) -> ExitRecord | None:
+    """Read the exit record from the log of an even start; None while it is not whole.
+
+    :param lines: of the log, without line ends.
+    :param container_status: of this start (JSON): it began after the learner had ended.
+    """
+    told = _HELD_RECORD.fullmatch(lines[0]) if lines else None
+    if told is None or len(lines) == 1:
+        return None
+    message, listing = split_message("\n".join(lines[1:]))
+    code = int(told[1])
+    return ExitRecord(
+        exit_code=code,
+        reason="Error" if code else "Completed",
+        message=message,
+        started=None,
+        finished=container_status["state"]["running"].get("startedAt"),
+        held=True,
+        listing=listing,
+    )
 
 
 def _known_time(time: str | None) -> str | None:

@@ -110,6 +110,10 @@ def test_a_failure_names_the_learner_and_the_reason_and_leaves_nothing(
         log = log_of(run.task(f"exit_code_in_{home}"))
         folded = log.partition("::group::Last lines of learner 1, which failed first")[2]
         assert folded.partition("::endgroup::")[0].strip() == "no such file"
+        header, *rows = log.partition("Learners:\n")[2].splitlines()[:3]
+        told = [dict(zip(header.split(), row.split(), strict=False)) for row in rows]
+        assert [row["ordinal"] for row in told] == ["0", "1"]
+        assert (told[1]["exit_code"], told[1]["reason"]) == ("7", "ExitCode")
     wait_until_empty()
 
 

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow_learner_provider.cluster import client, follow
+import pytest
+
+from airflow_learner_provider.cluster import client, follow, watch
+from airflow_learner_provider.cluster.wait import wait_for_training
 from airflow_learner_provider.exceptions import LearnerDisruptedError
 from airflow_learner_provider.training.outcome import build_error
+from airflow_learner_provider.training.pruning import prune
 from dev.airflow.access import Admin
-from tests.cluster.core import MEET, Core, meanwhile, new_owner, next_try, until
-
-if TYPE_CHECKING:
-    import pytest
+from tests.cluster.core import MEET, Core, abandon, meanwhile, new_owner, next_try, until
 
 POLITE = "trap 'exit 0' TERM; sleep 600 & wait"
+
+
+def forget_ends(kind: str, obj: dict[str, Any]) -> Any:
+    """Keep what a watch brought, but for how containers ended."""
+    kept: Any = prune(kind, obj)
+    for status in kept["status"].get("containerStatuses", ()) if kind == "Pod" else ():
+        status.pop("lastState", None)
+        if "terminated" in status["state"]:
+            status["state"] = {"waiting": {}}
+    return kept
 
 
 def is_running(admin: Admin, namespace: str, pod: str, *, other_than: str = "") -> str:
@@ -93,3 +105,33 @@ async def test_learner_that_failed_first_is_named_and_the_others_are_collateral(
         (7, None, "ExitCode", False),
         (134, "SIGABRT", "Signal", True),
     ]
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [(0, ("Succeeded", "", {"loss": 1})), (3, ("Failed", "ExitCode", None))],
+)
+async def test_how_a_learner_ended_is_known_when_its_pods_status_has_lost_it(
+    core: Core, monkeypatch: pytest.MonkeyPatch, code: int, expected: tuple[str, str, Any]
+) -> None:
+    # Kubelet's garbage collection takes the container that ended for the one before when it comes
+    # just after its successor was created.
+    monkeypatch.setattr(watch, "prune", forget_ends)
+    command = f"""echo '{{"loss": 1}}' > "$LEARNER_RESULT_FILE"; exit {code}"""
+    request = core.request(learners=1, command=command, completion="wrapper")
+    training = core.start(request)
+    await until(lambda: "Created" in core.log.text)
+    await abandon(training)
+    async with core.connect() as other:
+        seen = await wait_for_training(
+            other,
+            request.name,
+            core.namespace,
+            target="completed",
+            deadline=time.time() + 60,
+            poke_interval=60,
+        )
+    for outcome in (seen, await core.run(next_try(request))):
+        assert outcome is not None
+        assert (outcome["phase"], outcome["reason"], outcome["result"]) == expected
+        assert [row["exit_code"] for row in outcome["learners"]] == [code]

@@ -16,7 +16,9 @@ from airflow_learner_provider.training.completion import (
     HOLDER_SCRIPT,
     WRAPPER,
     ExitRecord,
+    is_record_lost,
     parse_exit_record,
+    parse_held_log,
 )
 from tests.unit.training.cluster_json import Json, end, ended, running, waiting
 from tests.unit.training.cluster_json import time as time_after
@@ -93,6 +95,27 @@ def test_result_is_told_again(pod: Callable[..., Pod]) -> None:
     assert learner.result.read_text() == ""
     learner.run()
     assert learner.result.read_text().strip() == first.strip() == '{"loss": 0.1}'
+
+
+@pytest.mark.parametrize("code", [0, 7])
+@pytest.mark.parametrize("result", ["", "one", "one\n\nthree"])
+def test_holder_writes_the_record_to_its_log(
+    pod: Callable[..., Pod], code: int, result: str
+) -> None:
+    learner = pod(f"""printf '%s' '{result}' > "$LEARNER_RESULT_FILE"; exit {code}""")
+    learner.run()
+    with learner.start() as process:
+        assert process.stdout is not None
+        log = [process.stdout.readline().rstrip("\n") for _ in range(2 + result.count("\n"))]
+        process.terminate()
+    assert parse_held_log(log, running(restarts=1)) == record(
+        code, at=3, message=result, started=None, held=True
+    )
+
+
+@pytest.mark.parametrize("lines", [[], ["learner: exit code 0"], ["of a training", "", ""]])
+def test_log_without_a_whole_record_tells_none(lines: list[str]) -> None:
+    assert parse_held_log(lines, running(restarts=1)) is None
 
 
 def test_command_that_was_killed_with_its_container_has_failed(pod: Callable[..., Pod]) -> None:
@@ -227,3 +250,18 @@ STATUSES: dict[str, tuple[Json, ExitRecord | None]] = {
 def test_record_is_what_ended_an_odd_start(status: str) -> None:
     container, expected = STATUSES[status]
     assert parse_exit_record(container) == expected
+
+
+@pytest.mark.parametrize(
+    ("container", "expected"),
+    [
+        (running(), False),
+        (running(restarts=1), True),
+        (running(restarts=1, last=end(3)), False),
+        (running(restarts=2), False),
+        (running(restarts=3), True),
+        (waiting("CrashLoopBackOff", restarts=1), False),
+    ],
+)
+def test_record_is_lost_when_only_the_holder_is_left(*, container: Json, expected: bool) -> None:
+    assert is_record_lost(container) is expected
